@@ -111,8 +111,8 @@ push: release-tool ## Push images and chart of dist/ to REGISTRY and print their
 
 .PHONY: generate
 generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation
-	$(GO) run $(CONTROLLER_GEN) object crd:maxDescLen=400 paths=./api/v1alpha1 output:object:dir=api/v1alpha1 output:crd:dir=$(CRDS)
-	sha256sum $$(ls api/v1alpha1/*.go | grep -v _test.go) $(CRDS)/*.yaml >api/v1alpha1/generated.sha256
+	$(GO) run $(CONTROLLER_GEN) object crd:maxDescLen=400 paths=./api/v1beta1 output:object:dir=api/v1beta1 output:crd:dir=$(CRDS)
+	sha256sum $$(ls api/v1beta1/*.go | grep -v _test.go) $(CRDS)/*.yaml >api/v1beta1/generated.sha256
 	$(GO) test ./docs -run '^(TestTables|TestModels|TestProfilesOfTheChart)' -update
 	$(GO) test ./deployments/helm -run '^TestReadmeListsValues$$' -update
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -42,9 +42,9 @@ func TestProfilesThatDemosName(t *testing.T) {
 				continue
 			}
 			for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
-				var p v1alpha1.PartitionProfile
+				var p v1beta1.PartitionProfile
 				require.NoError(t, yaml.Unmarshal(document, &p), file)
-				if p.Kind != v1alpha1.ProfileKind {
+				if p.Kind != v1beta1.ProfileKind {
 					continue
 				}
 				_, err := profile.Parse(file, document)

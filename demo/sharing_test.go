@@ -12,7 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -36,7 +36,7 @@ func settingsOf(t *testing.T, folder string) *profile.Profile {
 	var read *profile.Profile
 	for name, spec := range values.Profiles {
 		text, err := yaml.Marshal(map[string]any{
-			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+			"apiVersion": v1beta1.GroupVersion.String(), "kind": v1beta1.ProfileKind,
 			"metadata": map[string]any{"name": name}, "spec": spec,
 		})
 		require.NoError(t, err)

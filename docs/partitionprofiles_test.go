@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/strict"
@@ -33,7 +33,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 			continue
 		}
 		rows++
-		s, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		s, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
 		require.NoError(t, err, line)
 		inv, err := models.LoadInventory(cells[1][1])
 		require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestProfilesOfTheChart(t *testing.T) {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
-		var p v1alpha1.PartitionProfile
+		var p v1beta1.PartitionProfile
 		require.NoError(t, strict.Decode(file, content, &p))
 		s, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
@@ -98,11 +98,11 @@ func TestProfilesOfTheChart(t *testing.T) {
 }
 
 // likeItsName is what profiles say that differ in their names alone.
-func likeItsName(p *v1alpha1.PartitionProfile) (string, bool) {
+func likeItsName(p *v1beta1.PartitionProfile) (string, bool) {
 	if len(p.Spec.Rules) != 1 || p.Spec.Rules[0].Sharing != nil {
 		return "", false
 	}
-	m, a := p.Spec.Rules[0].MIG, p.Spec.Rules[0].AMD
+	m, a := p.Spec.Rules[0].MIG, p.Spec.Rules[0].XCP
 	switch {
 	case m != nil && a == nil && len(m.Partitions) == 1 && m.Partitions[0].Count == nil:
 		return "MIG `Static`, as many partitions of this profile as fit", p.Name == "all-"+strings.ReplaceAll(m.Partitions[0].Profile, "+", ".")
@@ -115,7 +115,7 @@ func likeItsName(p *v1alpha1.PartitionProfile) (string, bool) {
 }
 
 // describe says in words what a profile of the chart says.
-func describe(p *v1alpha1.PartitionProfile) string {
+func describe(p *v1beta1.PartitionProfile) string {
 	if meaning, ok := likeItsName(p); ok {
 		return meaning
 	}
@@ -133,14 +133,14 @@ func describe(p *v1alpha1.PartitionProfile) string {
 			}
 			text = append(text, "MIG "+strings.TrimSpace(string(m.Mode)+" "+strings.Join(parts, ", ")))
 		}
-		if a := r.AMD; a != nil {
+		if a := r.XCP; a != nil {
 			text = append(text, strings.TrimSpace(a.ComputePartition+" "+a.MemoryPartition))
 		}
 		if s := r.Sharing; s != nil {
 			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
 		}
-		if r.LegacyResource != "" {
-			text = append(text, "`legacyResource: "+r.LegacyResource+"`")
+		if r.ExtendedResource != "" {
+			text = append(text, "`legacyResource: "+r.ExtendedResource+"`")
 		}
 		if r.Unchanged {
 			text = append(text, "unchanged")

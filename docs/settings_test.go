@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
@@ -25,7 +25,7 @@ const (
 
 // The table of keys has every key of a profile's spec.
 func TestKeysOfProfiles(t *testing.T) {
-	keys := keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]())
+	keys := keysOf("", reflect.TypeFor[v1beta1.PartitionProfileSpec]())
 	assert.ElementsMatch(t, keys, firstColumn(t, profilesPage, "Keys"))
 }
 
@@ -87,7 +87,7 @@ func TestDefaultsOfProfiles(t *testing.T) {
 func profileFor(t *testing.T, name string, spec any) profile.Desired {
 	t.Helper()
 	document, err := yaml.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+		"apiVersion": v1beta1.GroupVersion.String(), "kind": v1beta1.ProfileKind,
 		"metadata": map[string]any{"name": name}, "spec": spec,
 	})
 	require.NoError(t, err)
@@ -117,8 +117,8 @@ func TestExamplesOfSettings(t *testing.T) {
 	for _, page := range []string{profilesPage, migrationPage} {
 		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, page), -1) {
 			var values struct {
-				Kind     string                                   `json:"kind"`
-				Profiles map[string]v1alpha1.PartitionProfileSpec `json:"profiles"`
+				Kind     string                                  `json:"kind"`
+				Profiles map[string]v1beta1.PartitionProfileSpec `json:"profiles"`
 			}
 			require.NoError(t, yaml.Unmarshal([]byte(block[1]), &values), block[1])
 			examples++
@@ -170,7 +170,7 @@ func TestRefusalsOfSettings(t *testing.T) {
 			continue
 		}
 		rows++
-		_, err := profile.Parse("f", []byte("{apiVersion: tranche.dev/v1alpha1, kind: PartitionProfile, metadata: {name: f}, spec: {rules: [{"+cells[0][1]+"}]}}"))
+		_, err := profile.Parse("f", []byte("{apiVersion: tranche.dev/v1beta1, kind: PartitionProfile, metadata: {name: f}, spec: {rules: [{"+cells[0][1]+"}]}}"))
 		assert.EqualError(t, err, "f: "+cells[1][1])
 	}
 	assert.Equal(t, 10, rows)

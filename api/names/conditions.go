@@ -7,10 +7,10 @@ const (
 	ConditionReady = "Ready"
 	// ConditionOverruled (GPUNode): labels, spec and plan name different profiles. The
 	// message says which one applies.
-	ConditionOverruled = "Overruled"
+	ConditionOverridden = "Overruled"
 	// ConditionConflict (GPUNode): another system serves GPUs of the node, so Tranche leaves
 	// them alone.
-	ConditionConflict = "Conflict"
+	ConditionConflicted = "Conflict"
 	// ConditionSwitching (GPUNode): a switch is under way.
 	ConditionSwitching = "Switching"
 	// ConditionRolloutPending (GPUNode): the node will get another profile, or another

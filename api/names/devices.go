@@ -43,7 +43,7 @@ const (
 	AttributeIsolation        = "isolation"
 	// AttributeLegacyResource is the extended resource that the device serves on this node
 	// ("nvidia.com/gpu"). The legacy device classes select by it.
-	AttributeLegacyResource = "legacyResource"
+	AttributeExtendedResourceName = "legacyResource"
 	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
 	AttributeDriverVersion = "driverVersion"
 )
@@ -51,9 +51,9 @@ const (
 // The attributes that only shares have.
 const (
 	// AttributeShare is the unit of the share: "memory" or "fraction".
-	AttributeShare = "share"
+	AttributeShareUnit = "share"
 	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
-	AttributeSharing = "sharing"
+	AttributeSharingStrategy = "sharing"
 )
 
 // The capacities of devices. Claims consume a part of those of share devices.
@@ -66,7 +66,7 @@ const (
 	CapacityFraction = "fraction"
 	// CapacityCompute is 100, of which a claim takes whole percents. It is published only where
 	// it is enforced.
-	CapacityCompute = "compute"
+	CapacityComputePercent = "compute"
 	// CapacityClients is how many clients the device has for all its shares.
 	CapacityClients = "clients"
 )

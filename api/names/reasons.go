@@ -39,7 +39,7 @@ const (
 	ReasonConfigMapInvalid = "ConfigMapInvalid"
 	// ReasonPlanOverruled: the node's label or `spec.profile` names another profile than the
 	// plan that selects the node. Remove it for the plan to apply.
-	ReasonPlanOverruled = "PlanOverruled"
+	ReasonPlanOverridden = "PlanOverruled"
 	// ReasonSpecHolds: labels are ignored on control plane nodes. Set `spec.profile` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -24,9 +24,9 @@ const completionDeadline = 2 * time.Second
 const maxNames = 500
 
 var (
-	kindGPUNodes = v1alpha1.GroupVersion.WithResource(client.ResourceGPUNodes)
-	kindProfiles = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
-	kindPlans    = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionPlans)
+	kindGPUNodes = v1beta1.GroupVersion.WithResource(client.ResourceGPUNodes)
+	kindProfiles = v1beta1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
+	kindPlans    = v1beta1.GroupVersion.WithResource(client.ResourcePartitionPlans)
 	kindNodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	kindPods     = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )

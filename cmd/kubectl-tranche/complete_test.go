@@ -29,7 +29,7 @@ func namesServer(t *testing.T, names map[string][]string) *server {
 }
 
 func TestCompletion(t *testing.T) {
-	const ours, core = "/apis/tranche.dev/v1alpha1/", "/api/v1/"
+	const ours, core = "/apis/tranche.dev/v1beta1/", "/api/v1/"
 	full := map[string][]string{
 		ours + "gpunodes": {"node-a", "node-b"}, ours + "partitionprofiles": {"balanced", "whole"}, ours + "partitionplans": {"canary"},
 		core + "nodes": {"control-plane", "node-a", "node-b"}, core + "namespaces/team/pods": {"train-0", "train-1"},

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
@@ -156,7 +156,7 @@ func printed(d *formats.Document, made map[types.NamespacedName]bool) (string, e
 			comment(&b, note)
 		}
 		text, err := yaml.Marshal(map[string]any{
-			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+			"apiVersion": v1beta1.GroupVersion.String(), "kind": v1beta1.ProfileKind,
 			"metadata": map[string]any{"name": p.Name}, "spec": p.Spec,
 		})
 		if err != nil {

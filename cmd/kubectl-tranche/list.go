@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
@@ -61,8 +61,8 @@ func (c connection) systemNamespace(ctx context.Context, named string) (string, 
 }
 
 // listProfiles lists the PartitionProfiles.
-func (c connection) listProfiles(ctx context.Context) ([]v1alpha1.PartitionProfile, error) {
-	profiles, err := read.All[v1alpha1.PartitionProfile](ctx, c, "")
+func (c connection) listProfiles(ctx context.Context) ([]v1beta1.PartitionProfile, error) {
+	profiles, err := read.All[v1beta1.PartitionProfile](ctx, c, "")
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("the API server does not serve PartitionProfiles: install the chart with its CustomResourceDefinitions: %w", err)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -79,13 +79,13 @@ func (f *planFlags) check(*cobra.Command, []string) error {
 }
 
 // readPlan reads the plan in a file, and the profiles beside it. Other objects are ignored.
-func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.PartitionProfile, error) {
+func readPlan(in io.Reader, file string) (*v1beta1.PartitionPlan, []v1beta1.PartitionProfile, error) {
 	data, err := readFile(in, file)
 	if err != nil {
 		return nil, nil, err
 	}
-	var plan *v1alpha1.PartitionPlan
-	var profiles []v1alpha1.PartitionProfile
+	var plan *v1beta1.PartitionPlan
+	var profiles []v1beta1.PartitionProfile
 	for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -97,13 +97,13 @@ func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.Pa
 		}
 		switch {
 		case err != nil:
-		case kind.Kind == v1alpha1.PlanKind && plan != nil:
+		case kind.Kind == v1beta1.PlanKind && plan != nil:
 			err = errors.New("there are two PartitionPlans; give one")
-		case kind.Kind == v1alpha1.PlanKind:
-			plan = &v1alpha1.PartitionPlan{}
+		case kind.Kind == v1beta1.PlanKind:
+			plan = &v1beta1.PartitionPlan{}
 			err = sigsyaml.UnmarshalStrict(document, plan)
-		case kind.Kind == v1alpha1.ProfileKind:
-			var p v1alpha1.PartitionProfile
+		case kind.Kind == v1beta1.ProfileKind:
+			var p v1beta1.PartitionProfile
 			if err = sigsyaml.UnmarshalStrict(document, &p); err == nil {
 				_, err = profile.FromRules(p.Name, p.Spec.Rules)
 			}
@@ -114,7 +114,7 @@ func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.Pa
 		}
 	}
 	if plan == nil {
-		return nil, nil, fmt.Errorf("%s has no %s", file, v1alpha1.PlanKind)
+		return nil, nil, fmt.Errorf("%s has no %s", file, v1beta1.PlanKind)
 	}
 	return plan, profiles, nil
 }
@@ -123,8 +123,8 @@ func readPlan(in io.Reader, file string) (*v1alpha1.PartitionPlan, []v1alpha1.Pa
 type planRun struct {
 	*session
 	flags planFlags
-	plan  *v1alpha1.PartitionPlan
-	own   []v1alpha1.PartitionProfile
+	plan  *v1beta1.PartitionPlan
+	own   []v1beta1.PartitionProfile
 	notes []string
 }
 
@@ -152,7 +152,7 @@ func (r *planRun) run(ctx context.Context) error {
 // checked checks the plan by a dry run of the API server.
 func (r *planRun) checked(ctx context.Context) error {
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.PlanKind,
+		"apiVersion": v1beta1.GroupVersion.String(), "kind": v1beta1.PlanKind,
 		"metadata": map[string]any{"name": r.plan.Name}, "spec": r.plan.Spec,
 	})
 	if err != nil {
@@ -184,22 +184,22 @@ func (r *planRun) input(ctx context.Context) (in rollout.ForecastInput, err erro
 	if in.Target, err = r.target(ctx); err != nil {
 		return in, err
 	}
-	if in.Others, err = read.All[v1alpha1.PartitionPlan](ctx, r, ""); err != nil {
+	if in.Others, err = read.All[v1beta1.PartitionPlan](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list PartitionPlans: %w", err)
 	}
 	if in.Nodes, err = read.All[corev1.Node](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list Nodes: %w", err)
 	}
-	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); err != nil {
+	if in.GPUNodes, err = read.All[v1beta1.GPUNode](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list GPUNodes: %w", err)
 	}
 	return in, nil
 }
 
 // target returns what the nodes would get: the profile in the file, or the one in the cluster.
-func (r *planRun) target(ctx context.Context) (v1alpha1.ProfileSnapshot, error) {
-	name := r.plan.Spec.Profile
-	to := v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromPlan, Plan: r.plan.Name}
+func (r *planRun) target(ctx context.Context) (v1beta1.ProfileSnapshot, error) {
+	name := r.plan.Spec.ProfileName
+	to := v1beta1.ProfileSnapshot{ProfileName: name, Source: v1beta1.FromPlan, PlanName: r.plan.Name}
 	found := false
 	for i := range r.own {
 		if r.own[i].Name == name {

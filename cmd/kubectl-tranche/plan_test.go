@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -39,10 +39,10 @@ func planCluster() (kube, ours []runtime.Object) {
 	for i, name := range []string{"node-a", "node-b", "node-c"} {
 		node := nodeNamed(name)
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		g := gpunodes.WithProfile(name, "").Had("", "balanced", v1alpha1.ResultSucceeded, "", "", 42*time.Second, 0)
-		g.Status.Node.GPUs = []v1alpha1.GPUReport{{Name: whole, Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG off"}}
+		g := gpunodes.WithProfile(name, "").Had("", "balanced", v1beta1.ResultSucceeded, "", "", 42*time.Second, 0)
+		g.Status.Node.GPUs = []v1beta1.GPUReport{{Name: whole, Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG off"}}
 		if i > 0 {
-			g.Status.Node.Held = int32(i)
+			g.Status.Node.ClaimCount = int32(i)
 			kube = append(kube, &resourceapi.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
 				Status: resourceapi.ResourceClaimStatus{
@@ -57,7 +57,7 @@ func planCluster() (kube, ours []runtime.Object) {
 	}
 	labelled := nodeNamed("node-d", names.LabelProfile, "whole")
 	g := gpunodes.WithProfile("node-d", "whole")
-	g.Status.Node.Count = 1
+	g.Status.Node.GPUCount = 1
 	return append(kube, labelled), append(ours, &g.GPUNode)
 }
 
@@ -125,7 +125,7 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	require.ErrorContains(t, r.run(t.Context()), "list PartitionPlans: ")
 	r.own = nil
 	require.EqualError(t, r.run(t.Context()), "PartitionProfile balanced, which PartitionPlan canary names, exists neither in testdata/plan.yaml nor in the cluster")
-	refuse("patch", "partitionplans", apierrors.NewInvalid(schema.GroupKind{Kind: v1alpha1.PlanKind}, "canary", nil))
+	refuse("patch", "partitionplans", apierrors.NewInvalid(schema.GroupKind{Kind: v1beta1.PlanKind}, "canary", nil))
 	require.ErrorContains(t, r.run(t.Context()), "check PartitionPlan canary by a dry run: ")
 	refuse("patch", "partitionplans", apierrors.NewNotFound(schema.GroupResource{}, ""))
 	require.ErrorContains(t, r.run(t.Context()), "the API server does not serve PartitionPlans: install the chart")
@@ -137,7 +137,7 @@ func TestReadPlan(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
-	const plan = "apiVersion: tranche.dev/v1alpha1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profile: p}\n"
+	const plan = "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profile: p}\n"
 	for name, test := range map[string]struct{ text, err string }{
 		"no plan":         {"kind: Namespace\n", " has no PartitionPlan"},
 		"two plans":       {plan + "---\n" + plan, "there are two PartitionPlans; give one"},
@@ -158,7 +158,7 @@ func TestReadPlan(t *testing.T) {
 	}
 	p, _, err := readPlan(strings.NewReader(plan), "-")
 	require.NoError(t, err)
-	assert.Equal(t, "p", p.Spec.Profile)
+	assert.Equal(t, "p", p.Spec.ProfileName)
 	_, _, err = readPlan(nil, "not-there.yaml")
 	require.ErrorContains(t, err, "read not-there.yaml: ")
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -35,7 +35,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 		node := names.NodeOfPool(h.Pool)
 		held[node] = append(held[node], h)
 	}
-	gpuNodes := map[string]*v1alpha1.GPUNode{}
+	gpuNodes := map[string]*v1beta1.GPUNode{}
 	for i := range in.GPUNodes {
 		gpuNodes[in.GPUNodes[i].Name] = &in.GPUNodes[i]
 	}

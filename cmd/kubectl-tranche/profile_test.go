@@ -20,7 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -28,12 +28,12 @@ import (
 )
 
 // follows is a GPUNode that follows a profile.
-func follows(name, profile string) *v1alpha1.GPUNode {
+func follows(name, profile string) *v1beta1.GPUNode {
 	return &gpunodes.WithProfile(name, profile).GPUs("MIG on", "gpu-a").GPUNode
 }
 
-func profileNamed(name string) *v1alpha1.PartitionProfile {
-	return &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func profileNamed(name string) *v1beta1.PartitionProfile {
+	return &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 func nodeNamed(name string, labels ...string) *corev1.Node {
@@ -60,7 +60,7 @@ func (r *profileRun) labelNow(t *testing.T) string {
 func TestSetProfile(t *testing.T) {
 	disabled := follows("node-a", "old")
 	disabled.Spec.Enabled = new(bool)
-	objects := func(n *v1alpha1.GPUNode) []runtime.Object { // in the order of the alphabet, or not
+	objects := func(n *v1beta1.GPUNode) []runtime.Object { // in the order of the alphabet, or not
 		all := []runtime.Object{profileNamed("spx"), profileNamed("cpx")}
 		if n != nil {
 			all = append(all, n)
@@ -191,7 +191,7 @@ func TestFlagsOfProfile(t *testing.T) {
 func (s *server) serve(path string, object any) {
 	next := s.Config.Handler
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/apis/tranche.dev/v1alpha1/"+path {
+		if r.URL.Path != "/apis/tranche.dev/v1beta1/"+path {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -203,11 +203,11 @@ func (s *server) serve(path string, object any) {
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
 	failed := gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
-	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"}
-	s.serve("gpunodes", v1alpha1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1alpha1.GPUNode{failed}})
+	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNode"}
+	s.serve("gpunodes", v1beta1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1beta1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)
-	s.serve("partitionprofiles", v1alpha1.PartitionProfileList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PartitionProfileList"},
-		Items: []v1alpha1.PartitionProfile{*profileNamed("cpx")}})
+	s.serve("partitionprofiles", v1beta1.PartitionProfileList{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "PartitionProfileList"},
+		Items: []v1beta1.PartitionProfile{*profileNamed("cpx")}})
 	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one"}
 	for _, test := range []struct {
 		args string

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
@@ -34,7 +34,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	var nodes []v1alpha1.GPUNode
+	var nodes []v1beta1.GPUNode
 	if _, err := read.Into(ctx, s, read.GPUNodes, "", &nodes); err != nil {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
@@ -42,7 +42,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 	return s.show(all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
 }
 
-func profileNames(profiles []v1alpha1.PartitionProfile) []string {
+func profileNames(profiles []v1beta1.PartitionProfile) []string {
 	names := make([]string, 0, len(profiles))
 	for i := range profiles {
 		names = append(names, profiles[i].Name)
@@ -76,7 +76,7 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 }
 
 // gpuNode reads the GPUNode of a node.
-func (c connection) gpuNode(ctx context.Context, node string) (*v1alpha1.GPUNode, error) {
+func (c connection) gpuNode(ctx context.Context, node string) (*v1beta1.GPUNode, error) {
 	n, err := c.Ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -110,7 +110,7 @@ type rolloutRun struct {
 }
 
 // read reads the plan.
-func (r *rolloutRun) read(ctx context.Context) (*v1alpha1.PartitionPlan, error) {
+func (r *rolloutRun) read(ctx context.Context) (*v1beta1.PartitionPlan, error) {
 	p, err := r.Ours.PartitionPlans().Get(ctx, r.plan, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -127,7 +127,7 @@ func (r *rolloutRun) edit(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	spec, said, err := map[string]func(*v1alpha1.PartitionPlan) (map[string]any, string, error){
+	spec, said, err := map[string]func(*v1beta1.PartitionPlan) (map[string]any, string, error){
 		"pause": pause, "resume": resume, "approve": r.approve, "undo": r.undo,
 	}[what](p)
 	if err != nil {
@@ -145,20 +145,20 @@ func (r *rolloutRun) edit(ctx context.Context, what string) error {
 	return r.say("%s\nTo see its progress: kubectl tranche rollout status %s", said, p.Name)
 }
 
-func pause(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+func pause(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	if p.Spec.Paused {
 		return nil, p.Name + " is paused already.", nil
 	}
 	return map[string]any{"paused": true}, "Paused " + p.Name + ". Nodes that are being switched go on.", nil
 }
 
-func resume(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	spec, said := map[string]any{}, ""
 	if p.Spec.Paused {
 		spec["paused"], said = nil, "Resumed "+p.Name+"."
 	}
-	if s := p.Status.Stopped; s != nil && s.Revision == p.Status.Target {
-		spec["accepted"] = v1alpha1.AcceptedFailures{Revision: s.Revision, Failures: s.Failures}
+	if s := p.Status.Stopped; s != nil && s.Revision == p.Status.TargetRevision {
+		spec["accepted"] = v1beta1.AcceptedFailures{Revision: s.Revision, Failures: s.Failures}
 		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.Failures)
 	}
 	if said == "" {
@@ -167,7 +167,7 @@ func resume(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
 	return spec, said, nil
 }
 
-func (r *rolloutRun) approve(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+func (r *rolloutRun) approve(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	far, _ := cluster.RolloutOf(p)
 	step := r.flags.step
 	switch steps := int32(len(p.Spec.Strategy.Steps)); {
@@ -180,11 +180,11 @@ func (r *rolloutRun) approve(p *v1alpha1.PartitionPlan) (map[string]any, string,
 	case step == 0:
 		step = far.Step
 	}
-	return map[string]any{"approved": v1alpha1.StepApproval{Revision: far.Target, Step: step}},
+	return map[string]any{"approved": v1beta1.StepApproval{Revision: far.Target, Step: step}},
 		fmt.Sprintf("Approved step %d of revision %d of %s.", step, far.Target, p.Name), nil
 }
 
-func (r *rolloutRun) undo(p *v1alpha1.PartitionPlan) (map[string]any, string, error) {
+func (r *rolloutRun) undo(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	far, _ := cluster.RolloutOf(p)
 	if far.Revision == 0 {
 		return nil, "", fmt.Errorf("PartitionPlan %s has no revision yet, so there is nothing to undo", p.Name)
@@ -211,5 +211,5 @@ func (r *rolloutRun) undo(p *v1alpha1.PartitionPlan) (map[string]any, string, er
 	case to == 0:
 		said = fmt.Sprintf("%s gives its nodes no profile any more: no revision before %d was complete.", p.Name, far.Revision)
 	}
-	return map[string]any{"undo": v1alpha1.RevisionUndo{Revision: far.Revision, To: to}}, said, nil
+	return map[string]any{"undo": v1beta1.RejectedRevision{Revision: far.Revision, FallbackRevision: to}}, said, nil
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -26,17 +26,17 @@ func newRollout(out *bytes.Buffer, objects ...runtime.Object) *rolloutRun {
 
 // planned is a plan of two revisions and three steps, in one of them.
 func planned(step int32, reason string) *gpunodes.Plan {
-	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}).
+	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 1, Waiting: 3}).
 		Says(names.ConditionProgressing, true, reason, "as the plan says")
-	p.Spec.Strategy.Steps = make([]v1alpha1.RolloutStep, 2)
-	p.Status.Step, p.Status.Steps = step, 3
+	p.Spec.Strategy.Steps = make([]v1beta1.RolloutStep, 2)
+	p.Status.CurrentStep, p.Status.StepCount = step, 3
 	return p
 }
 
 func TestEditPlan(t *testing.T) {
 	paused, stopped, first := planned(1, names.ReasonPaused), planned(1, names.ReasonTooManyFailures), gpunodes.NewPlan("canary", "balanced", 1)
 	paused.Spec.Paused = true
-	stopped.Status.Stopped = &v1alpha1.PlanStop{Revision: 2, Failures: 3}
+	stopped.Status.Stopped = &v1beta1.PlanStop{Revision: 2, Failures: 3}
 	both := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
 	both.Spec.Paused = true
 	older := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
@@ -49,31 +49,31 @@ func TestEditPlan(t *testing.T) {
 		what  string
 		flags rolloutFlags
 		given bool
-		want  func(*v1alpha1.PartitionPlanSpec)
+		want  func(*v1beta1.PartitionPlanSpec)
 		says  string
 		err   string
 	}{
-		"pause":       {plan: planned(1, names.ReasonRollingOut), what: "pause", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true }, says: "Paused canary. Nodes that are being switched go on."},
+		"pause":       {plan: planned(1, names.ReasonRollingOut), what: "pause", want: func(s *v1beta1.PartitionPlanSpec) { s.Paused = true }, says: "Paused canary. Nodes that are being switched go on."},
 		"pause again": {plan: paused, what: "pause", says: "canary is paused already."},
-		"resume":      {plan: paused, what: "resume", want: func(s *v1alpha1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
+		"resume":      {plan: paused, what: "resume", want: func(s *v1beta1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
 		"resume after failures": {plan: stopped, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
-			want: func(s *v1alpha1.PartitionPlanSpec) { s.Accepted = &v1alpha1.AcceptedFailures{Revision: 2, Failures: 3} }},
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Accepted = &v1beta1.AcceptedFailures{Revision: 2, Failures: 3} }},
 		"resume both": {plan: both, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
-			want: func(s *v1alpha1.PartitionPlanSpec) {
-				s.Paused, s.Accepted = false, &v1alpha1.AcceptedFailures{Revision: 2, Failures: 3}
+			want: func(s *v1beta1.PartitionPlanSpec) {
+				s.Paused, s.Accepted = false, &v1beta1.AcceptedFailures{Revision: 2, Failures: 3}
 			}},
 		"resume after failures of before": {plan: older, what: "resume", says: "canary is neither paused nor stopped."},
 		"approve": {plan: planned(2, names.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",
-			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 2, Step: 2} }},
 		"approve ahead": {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 2}, says: "Approved step 2 of revision 2 of canary.",
-			want: func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 2, Step: 2} }},
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 2, Step: 2} }},
 		"approve too early": {plan: planned(1, names.ReasonSoaking), what: "approve",
 			err: "PartitionPlan canary does not wait for an approval (step 1 of 3: 1 of 4 nodes updated (Soaking)); to approve a step before it is reached, use --step"},
 		"approve no step":    {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
 		"approve nothing":    {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
-		"undo":               {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2, To: 1} }, says: "canary goes back from revision 2 to revision 1."},
-		"undo the first":     {plan: first, what: "undo", want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
-		"undo to none":       {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} }, says: "canary gives its nodes no profile any more."},
+		"undo":               {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2, FallbackRevision: 1} }, says: "canary goes back from revision 2 to revision 1."},
+		"undo the first":     {plan: first, what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
+		"undo to none":       {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
 		"undo to the future": {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
 		"undo nothing":       {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
 	} {
@@ -112,12 +112,12 @@ func TestFollowRollout(t *testing.T) {
 		_, err := ours.PartitionPlans().Update(t.Context(), &p.PartitionPlan, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	p := planned(3, names.ReasonRollingOut).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 3, Switching: 1})
+	p := planned(3, names.ReasonRollingOut).Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 3, Switching: 1})
 	change(p)
 	assert.Equal(t, "step 3 of 3: 3 of 4 nodes updated, 1 switching (RollingOut)", <-said)
-	p.Status.SwitchDuration = &metav1.Duration{Duration: time.Second} // nothing that is said again
+	p.Status.MeanSwitchDuration = &metav1.Duration{Duration: time.Second} // nothing that is said again
 	change(p)
-	change(p.Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4}).Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, ""))
+	change(p.Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 4}).Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, ""))
 	assert.Equal(t, "step 3 of 3: 4 of 4 nodes updated (Complete)", <-said)
 	require.NoError(t, <-done)
 }

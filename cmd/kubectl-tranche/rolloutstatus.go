@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
@@ -63,7 +63,7 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	}
 	live := picture.Live{Out: r.out}
 	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}
-	return until(ctx, r, waits, func(p *v1alpha1.PartitionPlan) (bool, error) {
+	return until(ctx, r, waits, func(p *v1beta1.PartitionPlan) (bool, error) {
 		far, known := cluster.RolloutOf(p)
 		if !known {
 			far.Reason, far.Message = "", "waiting for the controller"

@@ -58,7 +58,7 @@ func TestTemplatesOfEveryInventory(t *testing.T) {
 func TestTemplatesOfAProfile(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(
-		"apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
+		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
 	shares := func(args ...string) (names []string) {
 		out, err := run(t, append([]string{"templates", "--model", "h100x8"}, args...)...)
 		require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestTemplatesOfAShape(t *testing.T) {
 	} {
 		machine, rule, _ := strings.Cut(rule, " ")
 		profile := filepath.Join(t.TempDir(), "profile.yaml")
-		require.NoError(t, os.WriteFile(profile, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rule+"]}"), 0o600))
+		require.NoError(t, os.WriteFile(profile, []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rule+"]}"), 0o600))
 		out, err := run(t, "templates", "--model", machine, "--profile", profile)
 		require.NoError(t, err)
 		var list resourceapi.ResourceSliceList
@@ -104,9 +104,9 @@ func TestTemplatesMistakes(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("gpus: [{model: H100}]"), 0o600))
 	misspelt := filepath.Join(t.TempDir(), "profile.yaml")
-	require.NoError(t, os.WriteFile(misspelt, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rulez: []}"), 0o600))
+	require.NoError(t, os.WriteFile(misspelt, []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rulez: []}"), 0o600))
 	unfit := filepath.Join(t.TempDir(), "profile.yaml")
-	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
+	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
 	for want, args := range map[string][]string{
 		"spec.rulez":                                          {"--model", "l4x4", "--profile", misspelt},
 		"NVIDIA L4 does not support MIG":                      {"--model", "l4x4", "--profile", unfit},

@@ -13,7 +13,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
@@ -70,7 +70,7 @@ func until[T any, P interface {
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	live := picture.Live{Out: r.out}
 	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche profile " + r.node}
-	err := until(ctx, r, waits, func(n *v1alpha1.GPUNode) (bool, error) {
+	err := until(ctx, r, waits, func(n *v1beta1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
 		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
@@ -118,7 +118,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 		return false, nil
 	case far.UpToDate:
 		return true, nil
-	case far.State == v1alpha1.Failed && far.To == far.Desired:
+	case far.State == v1beta1.Failed && far.To == far.Desired:
 		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Reason, far.Message, far.Again())
 	}
 	return false, nil

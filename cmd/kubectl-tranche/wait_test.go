@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -33,7 +33,7 @@ type waiting struct {
 	ours *clientfake.Client
 }
 
-func startWaiting(ctx context.Context, profile string, n *v1alpha1.GPUNode) *waiting {
+func startWaiting(ctx context.Context, profile string, n *v1beta1.GPUNode) *waiting {
 	w := &waiting{said: make(lines), done: make(chan error, 1), ours: clientfake.New(n)}
 	r := newRun(nil, nodeNamed("node-a"))
 	r.Ours, r.out, r.flags.timeout = w.ours, w.said, time.Minute
@@ -53,7 +53,7 @@ func (w *waiting) watches(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-func (w *waiting) change(t *testing.T, n *v1alpha1.GPUNode) {
+func (w *waiting) change(t *testing.T, n *v1beta1.GPUNode) {
 	w.watches(t)
 	_, err := w.ours.GPUNodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -62,15 +62,15 @@ func (w *waiting) change(t *testing.T, n *v1alpha1.GPUNode) {
 func TestWaitTellsEachStep(t *testing.T) {
 	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
 	assert.Equal(t, "Waiting for the controller.", <-w.said)
-	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
+	switching := func(state v1beta1.State, doing string) *v1beta1.GPUNode {
 		return &gpunodes.WithProfile("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
 	}
-	draining := switching(v1alpha1.Draining, "evicts pods from gpu-a: pod team/train-0")
+	draining := switching(v1beta1.Draining, "evicts pods from gpu-a: pod team/train-0")
 	w.change(t, draining)
 	assert.Equal(t, "Draining: evicts pods from gpu-a: pod team/train-0.", <-w.said)
-	draining.Status.Switch.Evicted++ // nothing that is reported again
+	draining.Status.Switch.EvictedPods++ // nothing that is reported again
 	w.change(t, draining)
-	w.change(t, switching(v1alpha1.Applying, ""))
+	w.change(t, switching(v1beta1.Applying, ""))
 	assert.Equal(t, "Applying.", <-w.said)
 	w.change(t, follows("node-a", "cpx"))
 	assert.Equal(t, "Profile cpx is applied on node-a.", <-w.said)
@@ -82,7 +82,7 @@ func TestWaitEnds(t *testing.T) {
 	spec.Annotations = nil
 	for name, test := range map[string]struct {
 		profile   string
-		node      *v1alpha1.GPUNode
+		node      *v1beta1.GPUNode
 		says, err string
 	}{
 		"there already": {"cpx", follows("node-a", "cpx"), "Profile cpx is applied on node-a.", ""},
@@ -91,7 +91,7 @@ func TestWaitEnds(t *testing.T) {
 			"the profile is not applied (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
 		"never": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
 			"the profile is not applied (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
-		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(names.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the profile is not applied: mig-manager serves the node"},
 		"disabled meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, true, names.ReasonDisabled, "spec.enabled is false").GPUNode, "",
 			"the profile is not applied: spec.enabled is false"},
@@ -121,10 +121,10 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.False(t, done)
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
-	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1alpha1.FromSpec, Label: names.LabelProfile + "=cpx"}, "cpx"))
+	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1beta1.FromSpec, Label: names.LabelProfile + "=cpx"}, "cpx"))
 	pending := gpunodes.WithProfile("node-a", "spx").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
 	assert.Equal(t, "Profile cpx waits for other nodes: node-b.", r.step(cluster.ProgressOf(&pending.GPUNode), "cpx"))
-	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
+	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.RollingBack, "old", "puts back").GPUNode)
 	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "names PartitionProfile old, which does not exist").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -105,7 +105,7 @@ func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
 	in.Rules, err = read.TaintRules(ctx, r)
 	note(&in.Unread, why.ResourceRules, err)
 	readInto(ctx, r, "", &in.Nodes, &in.Unread, why.ResourceNodes)
-	if in.GPUNodes, err = read.All[v1alpha1.GPUNode](ctx, r, ""); !apierrors.IsNotFound(err) {
+	if in.GPUNodes, err = read.All[v1beta1.GPUNode](ctx, r, ""); !apierrors.IsNotFound(err) {
 		note(&in.Unread, why.ResourceGPUNodes, err)
 	}
 	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
@@ -38,10 +38,10 @@ func defaults() controller.Options {
 		MaxUnavailable: "1",
 		MaxFailures:    "1",
 		Deadlines:      state.DefaultDeadlines(),
-		Policy: v1alpha1.SwitchPolicy{
+		Policy: v1beta1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
-			AfterDeadline: v1alpha1.GiveUp,
-			Reboot:        v1alpha1.RebootNever,
+			AfterDeadline: v1beta1.GiveUp,
+			Reboot:        v1beta1.RebootNever,
 		},
 		PauseLabels:      controller.DefaultPauseLabels,
 		ClientNamespaces: controller.DefaultClientNamespaces,
@@ -178,38 +178,38 @@ func (f *followed) Set(s string) error {
 func (f *followed) Type() string { return "project" }
 
 // rebootPolicy is a flag that takes Never or Allowed.
-type rebootPolicy v1alpha1.Reboot
+type rebootPolicy v1beta1.Reboot
 
 // String implements pflag.Value.
 func (r *rebootPolicy) String() string { return string(*r) }
 
 // Set implements pflag.Value.
 func (r *rebootPolicy) Set(s string) error {
-	switch v1alpha1.Reboot(s) {
-	case v1alpha1.RebootNever, v1alpha1.RebootAllowed:
+	switch v1beta1.Reboot(s) {
+	case v1beta1.RebootNever, v1beta1.RebootAllowed:
 		*r = rebootPolicy(s)
 		return nil
 	}
-	return fmt.Errorf("%q is neither %s nor %s", s, v1alpha1.RebootNever, v1alpha1.RebootAllowed)
+	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.RebootNever, v1beta1.RebootAllowed)
 }
 
 // Type implements pflag.Value.
 func (r *rebootPolicy) Type() string { return "policy" }
 
 // afterDeadline is a flag that takes GiveUp or Force.
-type afterDeadline v1alpha1.AfterDeadline
+type afterDeadline v1beta1.AfterDeadline
 
 // String implements pflag.Value.
 func (a *afterDeadline) String() string { return string(*a) }
 
 // Set implements pflag.Value.
 func (a *afterDeadline) Set(s string) error {
-	switch v1alpha1.AfterDeadline(s) {
-	case v1alpha1.GiveUp, v1alpha1.Force:
+	switch v1beta1.AfterDeadline(s) {
+	case v1beta1.GiveUp, v1beta1.Force:
 		*a = afterDeadline(s)
 		return nil
 	}
-	return fmt.Errorf("%q is neither %s nor %s", s, v1alpha1.GiveUp, v1alpha1.Force)
+	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.GiveUp, v1beta1.Force)
 }
 
 // Type implements pflag.Value.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 )
 
@@ -71,7 +71,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
-	assert.Equal(t, v1alpha1.Force, c.options.Policy.AfterDeadline)
+	assert.Equal(t, v1beta1.Force, c.options.Policy.AfterDeadline)
 	assert.Equal(t, 2*time.Minute, c.options.Policy.DrainDeadline.Duration)
 	assert.Equal(t, 3*time.Minute, c.options.Deadlines.Applying)
 	assert.Equal(t, time.Minute, c.options.Deadlines.Planning)
@@ -79,7 +79,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, []string{"c", "d"}, c.options.ClientNamespaces)
 	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
-	assert.Equal(t, v1alpha1.RebootAllowed, c.options.Policy.Reboot)
+	assert.Equal(t, v1beta1.RebootAllowed, c.options.Policy.Reboot)
 	assert.Equal(t, map[adopt.Project]adopt.ConfigMap{
 		adopt.Nos: {}, adopt.MIGParted: {Namespace: "gpu-operator", Name: "mig", Key: "config.yaml"},
 		adopt.DevicePlugin: {Namespace: "gpu-operator", Name: "slices"},

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -114,7 +114,7 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 	var wanted []string
 	for name, spec := range defaultProfiles(t) {
 		file := filepath.Join(profilesDir, name+".yaml")
-		golden.Equal(t, file, fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\nspec:\n%s", v1alpha1.GroupVersion, v1alpha1.ProfileKind, name, spec))
+		golden.Equal(t, file, fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\nspec:\n%s", v1beta1.GroupVersion, v1beta1.ProfileKind, name, spec))
 		wanted = append(wanted, file)
 	}
 	files, err := filepath.Glob(profilesDir + "/*")
@@ -138,7 +138,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 			require.NoError(t, err)
 			parsed, err := profile.Parse(file, content)
 			require.NoError(t, err)
-			var object v1alpha1.PartitionProfile
+			var object v1beta1.PartitionProfile
 			require.NoError(t, strict.Decode(file, content, &object))
 			assert.Equal(t, name, object.Name)
 			same, err := profile.FromRules(name, object.Spec.Rules)

@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 const keep = "helm.sh/resource-policy"
@@ -33,7 +33,7 @@ func TestDefinitions(t *testing.T) {
 		assert.Equal(t, "Helm", found[i].Labels["app.kubernetes.io/managed-by"])
 		assert.Equal(t, "keep", found[i].Annotations[keep])
 		assert.NotEmpty(t, found[i].Annotations["controller-gen.kubebuilder.io/version"])
-		assert.Equal(t, v1alpha1.GroupVersion.Group, found[i].Spec.Group)
+		assert.Equal(t, v1beta1.GroupVersion.Group, found[i].Spec.Group)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestGPUNodePolicy(t *testing.T) {
 	require.False(t, policy.appliesTo("kubernetes-admin"))
 
 	gpuNode := func(name string, more object) object {
-		o := object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": name}}
+		o := object{"apiVersion": "tranche.dev/v1beta1", "kind": "GPUNode", "metadata": object{"name": name}}
 		maps.Copy(o, more)
 		return o
 	}
@@ -40,11 +40,11 @@ func TestGPUNodePolicy(t *testing.T) {
 	)
 	const meta = "tranche-kubelet-plugin may give a GPUNode no finalizer, and no owner but its own node"
 	owned := func(kind, name string) object {
-		return object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": "node-a", "ownerReferences": list{
+		return object{"apiVersion": "tranche.dev/v1beta1", "kind": "GPUNode", "metadata": object{"name": "node-a", "ownerReferences": list{
 			object{"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "blockOwnerDeletion": true},
 		}}}
 	}
-	staying := object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": "node-a", "finalizers": list{"example.com/stay"}}}
+	staying := object{"apiVersion": "tranche.dev/v1beta1", "kind": "GPUNode", "metadata": object{"name": "node-a", "finalizers": list{"example.com/stay"}}}
 	another := func(token, operation string) string {
 		return "tranche-kubelet-plugin on node '" + token + "' may create and report on the GPUNode of that node only, and this is " + operation + " of GPUNode 'node-a'"
 	}

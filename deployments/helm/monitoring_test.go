@@ -134,7 +134,7 @@ func TestAlerts(t *testing.T) {
 // valuesInCode are all texts in the code of the controller and of the API.
 func valuesInCode(t *testing.T) (found []string) {
 	t.Helper()
-	for _, pattern := range []string{"../../pkg/controller/*.go", "../../pkg/controller/*/*.go", "../../api/v1alpha1/*.go", "../../api/names/*.go"} {
+	for _, pattern := range []string{"../../pkg/controller/*.go", "../../pkg/controller/*/*.go", "../../api/v1beta1/*.go", "../../api/names/*.go"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, path := range paths {

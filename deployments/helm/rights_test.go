@@ -28,14 +28,14 @@ type call struct {
 var (
 	controllerCalls = []call{
 		{"tranche.dev/gpunodes get", "pkg/controller/reconciler.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)"},
-		{"tranche.dev/gpunodes list watch", "pkg/controller/setup.go", "For(&v1alpha1.GPUNode{})"},
+		{"tranche.dev/gpunodes list watch", "pkg/controller/setup.go", "For(&v1beta1.GPUNode{})"},
 		{"tranche.dev/gpunodes patch", "pkg/controller/adopt/adopt.go", "a.Client.Patch(ctx, g, patch"},
 		{"tranche.dev/gpunodes/status patch", "pkg/controller/reconciler.go", "r.Client.Status().Patch(ctx, gpuNode"},
 		{"tranche.dev/gpunodes/status patch", "pkg/controller/plans/admission.go", "d.Client.Status().Patch(ctx, next"},
 		{"tranche.dev/partitionplans get", "pkg/controller/plans/decider.go", "d.Reader.Get(ctx, client.ObjectKeyFromObject(p.PartitionPlan), &live)"},
-		{"tranche.dev/partitionplans list watch", "pkg/controller/plans.go", "&v1alpha1.PartitionPlan{}"},
+		{"tranche.dev/partitionplans list watch", "pkg/controller/plans.go", "&v1beta1.PartitionPlan{}"},
 		{"tranche.dev/partitionplans/status patch", "pkg/controller/plans/write.go", "d.Client.Status().Patch(ctx, next"},
-		{"tranche.dev/partitionprofiles list watch", "pkg/controller/setup.go", "Watches(&v1alpha1.PartitionProfile{}"},
+		{"tranche.dev/partitionprofiles list watch", "pkg/controller/setup.go", "Watches(&v1beta1.PartitionProfile{}"},
 		{"tranche.dev/partitionprofiles get", "pkg/controller/reconciler.go", "r.choice(ctx, true, gpuNode, node, said)"},
 		{"tranche.dev/partitionprofiles create", "pkg/controller/chartprofiles.go", "p.Client.Create(ctx, made)"},
 		{"tranche.dev/partitionprofiles update", "pkg/controller/chartprofiles.go", "p.Client.Update(ctx, changed)"},

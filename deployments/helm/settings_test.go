@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
@@ -145,7 +145,7 @@ func TestBadSettings(t *testing.T) {
 func TestSchemaHasTheKeysOfTheAPI(t *testing.T) {
 	profiles := readSchema(t)["properties"].(map[string]any)["profiles"].(map[string]any)["patternProperties"].(map[string]any)
 	for _, spec := range profiles {
-		sameKeys(t, "spec", spec.(map[string]any), reflect.TypeFor[v1alpha1.PartitionProfileSpec]())
+		sameKeys(t, "spec", spec.(map[string]any), reflect.TypeFor[v1beta1.PartitionProfileSpec]())
 	}
 }
 

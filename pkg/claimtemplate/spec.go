@@ -35,7 +35,7 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 	}
 	exactly.DeviceClassName = "gpu-" + share + string(r.Vendor) + classSuffix
 	if r.Compute != 0 {
-		amounts[names.CapacityCompute] = *resource.NewQuantity(r.Compute, resource.DecimalSI)
+		amounts[names.CapacityComputePercent] = *resource.NewQuantity(r.Compute, resource.DecimalSI)
 	}
 	if len(amounts) > 0 {
 		exactly.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
@@ -58,7 +58,7 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 // expression, because the API server limits the cost of a selector.
 func (r *Request) selectors() (all []string) {
 	if r.MPS {
-		all = append(all, has(names.AttributeSharing)+` && `+attribute(names.AttributeSharing)+` == "mps"`)
+		all = append(all, has(names.AttributeSharingStrategy)+` && `+attribute(names.AttributeSharingStrategy)+` == "mps"`)
 	}
 	for _, kind := range []struct {
 		of   TermKind

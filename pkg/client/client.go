@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Objects is what can be done with the objects of a kind. All are of the cluster,
@@ -33,13 +33,13 @@ type Objects[T, L runtime.Object] interface {
 }
 
 // GPUNodes are the objects of that kind.
-type GPUNodes = Objects[*v1alpha1.GPUNode, *v1alpha1.GPUNodeList]
+type GPUNodes = Objects[*v1beta1.GPUNode, *v1beta1.GPUNodeList]
 
 // PartitionProfiles are the objects of that kind.
-type PartitionProfiles = Objects[*v1alpha1.PartitionProfile, *v1alpha1.PartitionProfileList]
+type PartitionProfiles = Objects[*v1beta1.PartitionProfile, *v1beta1.PartitionProfileList]
 
 // PartitionPlans are the objects of that kind.
-type PartitionPlans = Objects[*v1alpha1.PartitionPlan, *v1alpha1.PartitionPlanList]
+type PartitionPlans = Objects[*v1beta1.PartitionPlan, *v1beta1.PartitionPlanList]
 
 // Interface is a client, or what stands for one in tests.
 type Interface interface {
@@ -68,11 +68,11 @@ var _ Interface = (*Client)(nil)
 // its content type, if any, is for kinds that can be written otherwise than in JSON.
 func New(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("scheme of %s: %w", v1alpha1.GroupVersion, err)
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("scheme of %s: %w", v1beta1.GroupVersion, err)
 	}
 	c := rest.CopyConfig(config)
-	c.GroupVersion, c.APIPath = &v1alpha1.GroupVersion, "/apis"
+	c.GroupVersion, c.APIPath = &v1beta1.GroupVersion, "/apis"
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, ""
 	if c.UserAgent == "" {
@@ -80,19 +80,19 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	r, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
+		return nil, fmt.Errorf("client for %s: %w", v1beta1.GroupVersion, err)
 	}
 	parameters := runtime.NewParameterCodec(scheme)
 	return &Client{
 		gpuNodes: gentype.NewClientWithList(ResourceGPUNodes, r, parameters, "",
-			func() *v1alpha1.GPUNode { return &v1alpha1.GPUNode{} },
-			func() *v1alpha1.GPUNodeList { return &v1alpha1.GPUNodeList{} }),
+			func() *v1beta1.GPUNode { return &v1beta1.GPUNode{} },
+			func() *v1beta1.GPUNodeList { return &v1beta1.GPUNodeList{} }),
 		partitionProfiles: gentype.NewClientWithList(ResourcePartitionProfiles, r, parameters, "",
-			func() *v1alpha1.PartitionProfile { return &v1alpha1.PartitionProfile{} },
-			func() *v1alpha1.PartitionProfileList { return &v1alpha1.PartitionProfileList{} }),
+			func() *v1beta1.PartitionProfile { return &v1beta1.PartitionProfile{} },
+			func() *v1beta1.PartitionProfileList { return &v1beta1.PartitionProfileList{} }),
 		partitionPlans: gentype.NewClientWithList(ResourcePartitionPlans, r, parameters, "",
-			func() *v1alpha1.PartitionPlan { return &v1alpha1.PartitionPlan{} },
-			func() *v1alpha1.PartitionPlanList { return &v1alpha1.PartitionPlanList{} }),
+			func() *v1beta1.PartitionPlan { return &v1beta1.PartitionPlan{} },
+			func() *v1beta1.PartitionPlanList { return &v1beta1.PartitionPlanList{} }),
 	}, nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // asked is a request as a server got it.
@@ -39,14 +39,14 @@ func newServer(t *testing.T, answers map[string]string) *server {
 		s.lock.Lock()
 		s.asked = append(s.asked, asked{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(body)})
 		s.lock.Unlock()
-		key := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/apis/tranche.dev/v1alpha1")
+		key := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/apis/tranche.dev/v1beta1")
 		if r.URL.Query().Get("watch") != "" {
 			key = "WATCH" + strings.TrimPrefix(key, "GET")
 		}
 		w.Header().Set("Content-Type", "application/json")
 		answer, ok := answers[key]
 		if !ok {
-			status := apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("x").GroupResource(), key).Status()
+			status := apierrors.NewNotFound(v1beta1.GroupVersion.WithResource("x").GroupResource(), key).Status()
 			w.WriteHeader(http.StatusNotFound)
 			_ = json.NewEncoder(w).Encode(status)
 			return
@@ -79,16 +79,16 @@ func (s *server) client(t *testing.T) *Client {
 }
 
 const (
-	nodeA = `{"apiVersion":"tranche.dev/v1alpha1","kind":"GPUNode","metadata":{"name":"node-a","resourceVersion":"7"},
+	nodeA = `{"apiVersion":"tranche.dev/v1beta1","kind":"GPUNode","metadata":{"name":"node-a","resourceVersion":"7"},
 		"spec":{"profile":"cpx"},"status":{"state":"Draining","added":"later","switch":{"id":"1","from":{"source":"Default","hash":"0"},
 		"to":{"profile":"cpx","source":"Spec","hash":"1","rules":[{"amd":{"computePartition":"CPX"}}]},"policy":{},"attempt":1,
 		"started":"2026-01-01T10:00:00.123456Z","since":"2026-01-01T10:00:01.000000Z"}}}`
-	profile = `{"apiVersion":"tranche.dev/v1alpha1","kind":"PartitionProfile","metadata":{"name":"cpx"},
+	profile = `{"apiVersion":"tranche.dev/v1beta1","kind":"PartitionProfile","metadata":{"name":"cpx"},
 		"spec":{"rules":[{"amd":{"computePartition":"CPX"}}]}}`
 )
 
 func list(kind string, items ...string) string {
-	return `{"apiVersion":"tranche.dev/v1alpha1","kind":"` + kind + `List","metadata":{"resourceVersion":"9","continue":"more"},"items":[` +
+	return `{"apiVersion":"tranche.dev/v1beta1","kind":"` + kind + `List","metadata":{"resourceVersion":"9","continue":"more"},"items":[` +
 		strings.Join(items, ",") + `]}`
 }
 
@@ -101,9 +101,9 @@ func TestReads(t *testing.T) {
 	c := s.client(t)
 	node, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, v1alpha1.Draining, node.Status.State)
-	assert.Equal(t, "CPX", node.Status.Switch.To.Rules[0].AMD.ComputePartition)
-	assert.Equal(t, 123456000, node.Status.Switch.Started.Nanosecond())
+	assert.Equal(t, v1beta1.Draining, node.Status.State)
+	assert.Equal(t, "CPX", node.Status.Switch.To.Rules[0].XCP.ComputePartition)
+	assert.Equal(t, 123456000, node.Status.Switch.StartTime.Nanosecond())
 
 	nodes, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{Limit: 5, Continue: "from"})
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestReads(t *testing.T) {
 	assert.Equal(t, "cpx", profiles.Items[0].Name)
 
 	requests := s.requests()
-	assert.Equal(t, "/apis/tranche.dev/v1alpha1/gpunodes/node-a", requests[0].path)
+	assert.Equal(t, "/apis/tranche.dev/v1beta1/gpunodes/node-a", requests[0].path)
 	assert.Equal(t, "continue=from&limit=5", requests[1].query)
 }
 
@@ -129,7 +129,7 @@ func TestWrites(t *testing.T) {
 		"DELETE /gpunodes/node-a":       `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
 	})
 	nodes := s.client(t).GPUNodes()
-	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}}
+	node := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: v1beta1.GPUNodeSpec{ProfileName: "cpx"}}
 	made, err := nodes.Create(t.Context(), node, metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "7", made.ResourceVersion)
@@ -143,13 +143,13 @@ func TestWrites(t *testing.T) {
 
 	requests := s.requests()
 	require.Len(t, requests, 5)
-	var sent v1alpha1.GPUNode
+	var sent v1beta1.GPUNode
 	require.NoError(t, json.Unmarshal([]byte(requests[0].body), &sent))
-	assert.Equal(t, metav1.TypeMeta{APIVersion: "tranche.dev/v1alpha1", Kind: "GPUNode"}, sent.TypeMeta, "the encoder knows its kind")
+	assert.Equal(t, metav1.TypeMeta{APIVersion: "tranche.dev/v1beta1", Kind: "GPUNode"}, sent.TypeMeta, "the encoder knows its kind")
 	for _, r := range []asked{requests[0], requests[1], requests[2]} {
 		assert.Equal(t, "application/json", r.kind)
 	}
-	assert.Equal(t, asked{"PATCH", "/apis/tranche.dev/v1alpha1/gpunodes/node-a/status", "", "application/merge-patch+json", `{"status":{"node":null}}`}, requests[3])
+	assert.Equal(t, asked{"PATCH", "/apis/tranche.dev/v1beta1/gpunodes/node-a/status", "", "application/merge-patch+json", `{"status":{"node":null}}`}, requests[3])
 }
 
 func TestClusterWithoutTheKind(t *testing.T) {
@@ -162,7 +162,7 @@ func TestClusterWithoutTheKind(t *testing.T) {
 
 func TestNoServer(t *testing.T) {
 	_, err := New(&rest.Config{Host: "http://[broken"})
-	require.ErrorContains(t, err, "client for tranche.dev/v1alpha1: ")
+	require.ErrorContains(t, err, "client for tranche.dev/v1beta1: ")
 }
 
 func TestWatch(t *testing.T) {
@@ -174,7 +174,7 @@ func TestWatch(t *testing.T) {
 	for _, want := range []watch.EventType{watch.Added, watch.Modified} {
 		event := <-w.ResultChan()
 		assert.Equal(t, want, event.Type)
-		node, ok := event.Object.(*v1alpha1.GPUNode)
+		node, ok := event.Object.(*v1beta1.GPUNode)
 		require.True(t, ok, "%T", event.Object)
 		assert.Equal(t, "node-a", node.Name)
 	}
@@ -183,12 +183,12 @@ func TestWatch(t *testing.T) {
 // An informer of one node asks for no other.
 func TestListWatch(t *testing.T) {
 	s := newServer(t, map[string]string{"WATCH /gpunodes": `{"type":"ADDED","object":` + nodeA + `}
-		{"type":"BOOKMARK","object":{"apiVersion":"tranche.dev/v1alpha1","kind":"GPUNode","metadata":{"resourceVersion":"9",
+		{"type":"BOOKMARK","object":{"apiVersion":"tranche.dev/v1beta1","kind":"GPUNode","metadata":{"resourceVersion":"9",
 		"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}}}}`})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop() // before the server waits for its requests to end
 	lw := ListWatch(s.client(t).GPUNodes(), "node-a")
-	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.GPUNode{}, 0, nil)
+	informer := cache.NewSharedIndexInformer(lw, &v1beta1.GPUNode{}, 0, nil)
 	go informer.RunWithContext(ctx)
 	require.True(t, cache.WaitForCacheSync(ctx.Done(), informer.HasSynced))
 	assert.Equal(t, []string{"node-a"}, informer.GetStore().ListKeys())
@@ -203,7 +203,7 @@ func TestListWatchLists(t *testing.T) {
 		lw := cache.ToListerWatcherWithContext(ListWatch(s.client(t).GPUNodes(), name))
 		nodes, err := lw.ListWithContext(t.Context(), metav1.ListOptions{Limit: 1})
 		require.NoError(t, err)
-		assert.Len(t, nodes.(*v1alpha1.GPUNodeList).Items, 1)
+		assert.Len(t, nodes.(*v1beta1.GPUNodeList).Items, 1)
 		requests := s.requests()
 		assert.Equal(t, want, requests[len(requests)-1].query)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -27,7 +27,7 @@ type Objects struct {
 	// Rules taint devices in addition to the taints in Slices.
 	Rules    []resourceapi.DeviceTaintRule
 	Nodes    []corev1.Node
-	GPUNodes []v1alpha1.GPUNode
+	GPUNodes []v1beta1.GPUNode
 	// PendingPods are pods without a node, valid if PodsKnown.
 	PendingPods []corev1.Pod
 	PodsKnown   bool

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Profile is a PartitionProfile with its nodes. Its JSON form is what `kubectl tranche profiles -o json` prints.
@@ -25,7 +25,7 @@ type Profile struct {
 
 // Profiles returns the existing profiles and those that nodes name or have applied, by
 // name.
-func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []Profile {
+func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Profile {
 	all := map[string]*Profile{}
 	for i := range profiles {
 		p := &profiles[i]
@@ -57,7 +57,7 @@ func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []
 }
 
 // says puts rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
-func says(rules []v1alpha1.Rule) string {
+func says(rules []v1beta1.Rule) string {
 	var out []string
 	for i := range rules {
 		text := cmp.Or(strings.Join(ruleSays(&rules[i]), ", "), "as it is")
@@ -70,7 +70,7 @@ func says(rules []v1alpha1.Rule) string {
 }
 
 // selected says which GPUs a rule is for. It is empty for all.
-func selected(s *v1alpha1.GPUSelector) string {
+func selected(s *v1beta1.GPUSelector) string {
 	if s == nil {
 		return ""
 	}
@@ -79,7 +79,7 @@ func selected(s *v1alpha1.GPUSelector) string {
 		out = append(out, s.Vendor)
 	}
 	if s.MIG != "" {
-		out = append(out, map[v1alpha1.MIGSupport]string{v1alpha1.MIGCapable: "with MIG", v1alpha1.MIGIncapable: "without MIG"}[s.MIG])
+		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIG])
 	}
 	out = append(out, s.Products...)
 	out = append(out, s.PCIAddresses...)
@@ -94,7 +94,7 @@ func selected(s *v1alpha1.GPUSelector) string {
 	return text
 }
 
-func ruleSays(r *v1alpha1.Rule) []string {
+func ruleSays(r *v1beta1.Rule) []string {
 	var out []string
 	if r.Unchanged {
 		out = append(out, "unchanged")
@@ -102,7 +102,7 @@ func ruleSays(r *v1alpha1.Rule) []string {
 	if r.MIG != nil {
 		out = append(out, migSays(r.MIG))
 	}
-	if a := r.AMD; a != nil {
+	if a := r.XCP; a != nil {
 		if text := strings.TrimSpace(a.ComputePartition + " " + a.MemoryPartition); text != "" {
 			out = append(out, text)
 		}
@@ -110,19 +110,19 @@ func ruleSays(r *v1alpha1.Rule) []string {
 	if r.Sharing != nil {
 		out = append(out, sharingSays(r.Sharing))
 	}
-	if r.LegacyResource != "" {
-		out = append(out, "old resource name means "+r.LegacyResource)
+	if r.ExtendedResource != "" {
+		out = append(out, "old resource name means "+r.ExtendedResource)
 	}
 	return out
 }
 
-func migSays(m *v1alpha1.MIG) string {
+func migSays(m *v1beta1.MIG) string {
 	switch m.Mode {
-	case v1alpha1.MIGDisabled:
+	case v1beta1.MIGDisabled:
 		return "no MIG"
-	case v1alpha1.MIGEnabled:
+	case v1beta1.MIGEnabled:
 		return "MIG without partitions"
-	case v1alpha1.MIGStatic:
+	case v1beta1.MIGStatic:
 		var parts []string
 		for _, p := range m.Partitions {
 			text := p.Profile
@@ -143,7 +143,7 @@ func migSays(m *v1alpha1.MIG) string {
 	return text
 }
 
-func sharingSays(s *v1alpha1.Sharing) string {
+func sharingSays(s *v1beta1.Sharing) string {
 	if s.Enabled != nil && !*s.Enabled {
 		return "not shared"
 	}

@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestSelectedGPUs(t *testing.T) {
-	for want, selector := range map[string]*v1alpha1.GPUSelector{
+	for want, selector := range map[string]*v1beta1.GPUSelector{
 		"":                        nil,
 		"nvidia":                  {Vendor: "nvidia"},
-		"with MIG":                {MIG: v1alpha1.MIGCapable},
-		"nvidia without MIG":      {Vendor: "nvidia", MIG: v1alpha1.MIGIncapable},
+		"with MIG":                {MIG: v1beta1.MIGCapable},
+		"nvidia without MIG":      {Vendor: "nvidia", MIG: v1beta1.MIGIncapable},
 		"H100 A100":               {Products: []string{"H100", "A100"}},
 		"0000:1b:00.0":            {PCIAddresses: []string{"0000:1b:00.0"}},
 		"0x233010DE":              {PCIIDs: []string{"0x233010DE"}},
@@ -31,23 +31,23 @@ func TestSelectedGPUs(t *testing.T) {
 }
 
 func TestWhatARuleSays(t *testing.T) {
-	for want, r := range map[string]*v1alpha1.Rule{
+	for want, r := range map[string]*v1beta1.Rule{
 		"":                       {},
 		"unchanged":              {Unchanged: true},
-		"CPX NPS4":               {AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
-		"NPS1":                   {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
-		"shared by 4 (MPS)":      {Sharing: &v1alpha1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
-		"not shared":             {Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}},
-		"no MIG":                 {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}},
-		"MIG without partitions": {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}},
-		"partitions none":        {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}},
-		"partitions 1g × 2 + 3g": {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
-		"partitioned on demand into 1g 2g, not whole": {MIG: &v1alpha1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
-		"old resource name means x, after shared":     {LegacyResource: "x, after shared"},
+		"CPX NPS4":               {XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
+		"NPS1":                   {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
+		"shared by 4 (MPS)":      {Sharing: &v1beta1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
+		"not shared":             {Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}},
+		"no MIG":                 {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}},
+		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
+		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},
+		"partitions 1g × 2 + 3g": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
+		"partitioned on demand into 1g 2g, not whole": {MIG: &v1beta1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
+		"old resource name means x, after shared":     {ExtendedResource: "x, after shared"},
 	} {
 		assert.Equal(t, want, strings.Join(ruleSays(r), "; "))
 	}
-	all := &v1alpha1.Rule{Unchanged: true, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, AMD: &v1alpha1.AMD{ComputePartition: "SPX"}, Sharing: &v1alpha1.Sharing{}, LegacyResource: "x"}
+	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: "x"}
 	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "old resource name means x"}, ruleSays(all))
 }
 

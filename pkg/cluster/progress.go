@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Progress is the progress of a node with its profile. Its JSON form is part of what
@@ -17,16 +17,16 @@ import (
 type Progress struct {
 	// Desired is the desired profile, Source says what names it, Applied is the applied
 	// profile. Empty: none.
-	Desired string          `json:"desired,omitempty"`
-	Source  v1alpha1.Source `json:"source,omitempty"`
+	Desired string         `json:"desired,omitempty"`
+	Source  v1beta1.Source `json:"source,omitempty"`
 	// Label is the node's label by which the GPUNode names the profile.
 	Label   string `json:"label,omitempty"`
 	Applied string `json:"applied,omitempty"`
 	// Plan is the PartitionPlan that gives the node its profile, if one does.
 	Plan string `json:"plan,omitempty"`
 	// UpToDate is true if the desired profile is applied, in its current version.
-	UpToDate bool           `json:"upToDate"`
-	State    v1alpha1.State `json:"state,omitempty"`
+	UpToDate bool          `json:"upToDate"`
+	State    v1beta1.State `json:"state,omitempty"`
 	// Since is when the state began, Deadline when it ends at the latest.
 	Since    *time.Time `json:"since,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
@@ -45,8 +45,8 @@ type Progress struct {
 	Retry   *time.Time `json:"retry,omitempty"`
 	// Blockers are pods that could not be evicted. The switch is not retried while they cannot
 	// be. Rebooted: it is retried only when the profile or its policy changes.
-	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
-	Rebooted bool               `json:"rebooted,omitempty"`
+	Blockers []v1beta1.Blocker `json:"blockers,omitempty"`
+	Rebooted bool              `json:"rebooted,omitempty"`
 	// Overruled says which of label and spec is ignored, Conflict which other systems serve the
 	// GPUs, and Kept why the desired profile is not applied otherwise.
 	Overruled string `json:"overruled,omitempty"`
@@ -57,29 +57,29 @@ type Progress struct {
 	// KeptReason is the reason of the condition Ready, if Kept is set.
 	KeptReason string `json:"keptReason,omitempty"`
 
-	rules []v1alpha1.Rule // of the applied profile
+	rules []v1beta1.Rule // of the applied profile
 }
 
 // ProgressOf returns the progress of a node.
-func ProgressOf(n *v1alpha1.GPUNode) Progress {
+func ProgressOf(n *v1beta1.GPUNode) Progress {
 	s := &n.Status
 	out := Progress{State: s.State}
 	if w := s.Desired; w != nil {
-		out.Desired, out.Source, out.Plan = w.Profile, w.Source, w.Plan
-		if w.Source == v1alpha1.FromSpec {
+		out.Desired, out.Source, out.Plan = w.ProfileName, w.Source, w.PlanName
+		if w.Source == v1beta1.FromSpec {
 			out.Label = n.Annotations[names.AnnotationProfileFrom]
 		}
 	}
 	if a := s.Applied; a != nil {
-		out.Applied, out.rules = a.Profile, a.Rules
+		out.Applied, out.rules = a.ProfileName, a.Rules
 	}
-	out.UpToDate = s.State == v1alpha1.Idle && s.Desired != nil && s.Applied != nil && s.Desired.Hash == s.Applied.Hash
+	out.UpToDate = s.State == v1beta1.Idle && s.Desired != nil && s.Applied != nil && s.Desired.Hash == s.Applied.Hash
 	if sw := s.Switch; sw != nil {
-		out.From, out.To, out.Attempt = sw.From.Profile, sw.To.Profile, sw.Attempt
-		out.Since, out.Deadline, out.Retry = timeOf(&sw.Since), timeOf(sw.Deadline), timeOf(sw.Retry)
+		out.From, out.To, out.Attempt = sw.From.ProfileName, sw.To.ProfileName, sw.Attempt
+		out.Since, out.Deadline, out.Retry = timeOf(&sw.StateChangeTime), timeOf(sw.DeadlineTime), timeOf(sw.RetryTime)
 		out.Reason, out.Message = sw.Reason, sw.Message
-		out.Blockers, out.Rebooted = sw.Blockers, sw.Rebooted
-		if out.State != v1alpha1.Failed {
+		out.Blockers, out.Rebooted = sw.Blockers, sw.RebootRequested
+		if out.State != v1beta1.Failed {
 			out.GPUs = sw.GPUs
 		}
 	}
@@ -89,10 +89,10 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	if c := when(s.Conditions, names.ConditionRolloutPending); c != nil {
 		out.Pending = c.Message
 	}
-	if c := when(s.Conditions, names.ConditionOverruled); c != nil {
+	if c := when(s.Conditions, names.ConditionOverridden); c != nil {
 		out.Overruled = c.Message
 	}
-	if c := when(s.Conditions, names.ConditionConflict); c != nil {
+	if c := when(s.Conditions, names.ConditionConflicted); c != nil {
 		out.Conflict = c.Message
 	}
 	if c := meta.FindStatusCondition(s.Conditions, names.ConditionReady); c != nil && out.rests() && out.Conflict == "" {
@@ -121,15 +121,15 @@ func timeOf(t *metav1.MicroTime) *time.Time {
 	return &t.Time
 }
 
-func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idle }
+func (n Progress) rests() bool { return n.State == "" || n.State == v1beta1.Idle }
 
 // Switching reports whether a switch is under way.
-func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
+func (n Progress) Switching() bool { return !n.rests() && n.State != v1beta1.Failed }
 
 // KeepsOff reports whether a GPU is tainted because it is being switched.
 func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {
-	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
+	case "", v1beta1.Idle, v1beta1.Planning, v1beta1.Waiting, v1beta1.Failed:
 		return false
 	}
 	return slices.Contains(n.GPUs, gpuID)
@@ -138,11 +138,11 @@ func (n Progress) KeepsOff(gpuID string) bool {
 // Restricts reports whether the applied profile leaves out devices that GPUs could offer. GPUs that
 // a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
-	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
-		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGEnabled || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
+	return slices.ContainsFunc(n.rules, func(r v1beta1.Rule) bool {
+		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}
-		if a := r.AMD; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
+		if a := r.XCP; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
 			return true
 		}
 		return r.Unchanged || r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
@@ -172,16 +172,16 @@ type GPUState struct {
 const unsaid = "being switched"
 
 // GPUsOf returns the GPUs of a node, in PCI order.
-func GPUsOf(n *v1alpha1.GPUNode) []GPUProgress {
+func GPUsOf(n *v1beta1.GPUNode) []GPUProgress {
 	s := &n.Status
 	if s.Node == nil {
 		return nil
 	}
 	far := ProgressOf(n)
 	what := map[string]string{}
-	if t := s.Node.Task; t != nil && s.Switch != nil && t.Switch == s.Switch.ID {
+	if t := s.Node.Task; t != nil && s.Switch != nil && t.SwitchID == s.Switch.ID {
 		for i := range t.Changes {
-			what[t.Changes[i].GPU] = t.Changes[i].What
+			what[t.Changes[i].GPU] = t.Changes[i].Description
 		}
 	}
 	out := make([]GPUProgress, 0, len(s.Node.GPUs))

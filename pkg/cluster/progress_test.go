@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -30,11 +30,11 @@ func TestNode(t *testing.T) {
 	}{
 		"follows":  {gpunodes.WithProfile("n", "cpx"), "profile cpx", nil},
 		"unwanted": {gpunodes.WithProfile("n", ""), "", nil},
-		"draining": {gpunodes.WithProfile("n", "spx").Switches(v1alpha1.Draining, "cpx", draining, "gpu-a"), "profile spx → cpx",
+		"draining": {gpunodes.WithProfile("n", "spx").Switches(v1beta1.Draining, "cpx", draining, "gpu-a"), "profile spx → cpx",
 			[]string{"Draining since 2m, 8m left: " + draining + "."}},
-		"first profile": {gpunodes.WithProfile("n", "").Switches(v1alpha1.Planning, "cpx", "the plan is made"), "profile none → cpx",
+		"first profile": {gpunodes.WithProfile("n", "").Switches(v1beta1.Planning, "cpx", "the plan is made"), "profile none → cpx",
 			[]string{"Planning since 2m, 8m left: the plan is made."}},
-		"changed profile": {gpunodes.WithProfile("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
+		"changed profile": {gpunodes.WithProfile("n", "cpx").Switches(v1beta1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
 			[]string{"Waiting since 2m, 8m left: waits for other nodes."}},
 		"failed": {gpunodes.WithProfile("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be applied: not all pods left the GPUs within 10m0s: pod team/train-0. " +
@@ -44,9 +44,9 @@ func TestNode(t *testing.T) {
 				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {gpunodes.WithProfile("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
-		"overruled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
+		"overruled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
+		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node").
 			Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
 		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
@@ -54,7 +54,7 @@ func TestNode(t *testing.T) {
 		"disabled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonDisabled, "spec.enabled is false."), "profile cpx",
 			[]string{"spec.enabled is false."}},
 		"control plane": {gpunodes.WithProfile("n", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
-		"empty message": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
+		"empty message": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			far := cluster.ProgressOf(&test.node.GPUNode)
@@ -66,17 +66,17 @@ func TestNode(t *testing.T) {
 			assert.Equal(t, test.says, says)
 		})
 	}
-	assert.Empty(t, cluster.ProgressOf(&v1alpha1.GPUNode{}).Sentences(now), "a node of which nobody has said anything")
+	assert.Empty(t, cluster.ProgressOf(&v1beta1.GPUNode{}).Sentences(now), "a node of which nobody has said anything")
 }
 
 func TestTimes(t *testing.T) {
-	n := gpunodes.WithProfile("n", "spx").Switches(v1alpha1.Applying, "cpx", "", "gpu-a")
+	n := gpunodes.WithProfile("n", "spx").Switches(v1beta1.Applying, "cpx", "", "gpu-a")
 	n.Status.Switch.Attempt = 3
 	far := cluster.ProgressOf(&n.GPUNode)
 	assert.Equal(t, "Applying since 2m, 8m left, attempt 3.", far.Doings(now))
 	assert.Equal(t, "Applying since 20m, overdue by 10m", far.During(now.Add(18*time.Minute)))
 	assert.Equal(t, "Applying since 0s, 15m left", far.During(now.Add(-7*time.Minute)), "clocks differ")
-	n.Status.Switch.Deadline = nil
+	n.Status.Switch.DeadlineTime = nil
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
 	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
@@ -85,19 +85,19 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
-	far.Blockers = []v1alpha1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
+	far.Blockers = []v1beta1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
 	assert.Contains(t, far.Again(), "when the blocking pods can be evicted")
 
 	n.Fails("cpx", "InUse", "", true)
 	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Attempt 2 starts now.")
 
 	// A message of the state before says nothing of this one.
-	n.Switches(v1alpha1.Applying, "cpx", "").Says(names.ConditionSwitching, true, "Draining", "evicts pods")
+	n.Switches(v1beta1.Applying, "cpx", "").Says(names.ConditionSwitching, true, "Draining", "evicts pods")
 	assert.Equal(t, "Applying since 2m, 8m left.", cluster.ProgressOf(&n.GPUNode).Doings(now))
 }
 
 func TestGPUs(t *testing.T) {
-	n := gpunodes.WithProfile("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
+	n := gpunodes.WithProfile("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
@@ -105,13 +105,13 @@ func TestGPUs(t *testing.T) {
 		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Change: "compute mode CPX"}},
 	}
 	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
-	n.Status.Node.Task.Switch = "another"
+	n.Status.Node.Task.SwitchID = "another"
 	want[1].Change = "being switched"
 	assert.Equal(t, want, cluster.GPUsOf(&n.GPUNode))
-	assert.Nil(t, cluster.GPUsOf(&v1alpha1.GPUNode{}))
+	assert.Nil(t, cluster.GPUsOf(&v1beta1.GPUNode{}))
 
-	for state, keepsOff := range map[v1alpha1.State]bool{
-		v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: true, v1alpha1.Draining: true, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
+	for state, keepsOff := range map[v1beta1.State]bool{
+		v1beta1.Planning: false, v1beta1.Waiting: false, v1beta1.Tainted: true, v1beta1.Draining: true, v1beta1.RollingBack: true, v1beta1.Failed: false,
 	} {
 		n.Status.State = state
 		assert.Equal(t, keepsOff, cluster.ProgressOf(&n.GPUNode).KeepsOff("gpu-b"), state)
@@ -120,13 +120,13 @@ func TestGPUs(t *testing.T) {
 }
 
 func TestRestricts(t *testing.T) {
-	for want, rules := range map[bool][]v1alpha1.Rule{
+	for want, rules := range map[bool][]v1beta1.Rule{
 		true: {
-			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}, {MIG: &v1alpha1.MIG{Profiles: []string{"1g"}}},
-			{MIG: &v1alpha1.MIG{WholeGPUs: ptr.To(false)}}, {AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}, {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
-			{Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}}, {Unchanged: true},
+			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}, {MIG: &v1beta1.MIG{Profiles: []string{"1g"}}},
+			{MIG: &v1beta1.MIG{WholeGPUs: ptr.To(false)}}, {XCP: &v1beta1.XCP{ComputePartition: "CPX"}}, {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
+			{Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, {Unchanged: true},
 		},
-		false: {{}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}}, {AMD: &v1alpha1.AMD{}}, {Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(3))}}},
+		false: {{}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic}}, {XCP: &v1beta1.XCP{}}, {Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {
 		for _, rule := range rules {
 			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.WithProfile("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
@@ -136,7 +136,7 @@ func TestRestricts(t *testing.T) {
 
 func TestSwitchInJSON(t *testing.T) {
 	n := gpunodes.WithProfile("node-a", "spx").
-		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
+		Had("spx", "cpx", v1beta1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
 	text, err := json.Marshal(cluster.SwitchesOf(&n.GPUNode).History[0])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"from":"spx","to":"cpx","result":"RolledBack","reason":"HardwareFailed","message":"the driver silently kept NPS1",

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -57,7 +57,7 @@ func profileText(profile string) string {
 func (n Progress) Sentences(now time.Time) []Remark {
 	var out []Remark
 	switch {
-	case n.State == v1alpha1.Failed:
+	case n.State == v1beta1.Failed:
 		out = append(out, Remark{n.Failure(now), true})
 	case n.Switching():
 		out = append(out, Remark{n.Doings(now), true})

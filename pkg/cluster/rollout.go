@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Rollout is the progress of a PartitionPlan. Its JSON form is what `kubectl tranche rollout
@@ -26,12 +26,12 @@ type Rollout struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Result is empty while the rollout is not over.
-	Result   RolloutResult           `json:"result,omitempty"`
-	Nodes    v1alpha1.PlanNodes      `json:"nodes"`
-	Failed   []v1alpha1.PlanNode     `json:"failed,omitempty"`
-	SetAside []v1alpha1.PlanNode     `json:"setAside,omitempty"`
-	Done     *time.Time              `json:"estimatedCompletion,omitempty"`
-	History  []v1alpha1.PlanRevision `json:"-"`
+	Result   RolloutResult          `json:"result,omitempty"`
+	Nodes    v1beta1.PlanNodeCounts      `json:"nodes"`
+	Failed   []v1beta1.PlanNode     `json:"failed,omitempty"`
+	SetAside []v1beta1.PlanNode     `json:"setAside,omitempty"`
+	Done     *time.Time             `json:"estimatedCompletion,omitempty"`
+	History  []v1beta1.PlanRevision `json:"-"`
 }
 
 // RolloutResult says how a rollout has ended.
@@ -54,17 +54,17 @@ var invalid = []string{names.ReasonInvalidSelector, names.ReasonInvalidWindow, n
 
 // RolloutOf returns the progress of a plan. known is false while the controller has not seen
 // the last change of the plan.
-func RolloutOf(p *v1alpha1.PartitionPlan) (r Rollout, known bool) {
+func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	s := &p.Status
 	r = Rollout{
-		Plan: p.Name, Profile: p.Spec.Profile, Revision: s.Revision, Target: s.Target, Step: s.Step, Steps: s.Steps,
-		Nodes: s.Nodes, Failed: s.Failed, SetAside: s.SetAside, History: s.History,
+		Plan: p.Name, Profile: p.Spec.ProfileName, Revision: s.Revision, Target: s.TargetRevision, Step: s.CurrentStep, Steps: s.StepCount,
+		Nodes: s.NodeCounts, Failed: s.FailedNodes, SetAside: s.SetAsideNodes, History: s.History,
 	}
-	if e := s.EstimatedCompletion; e != nil {
+	if e := s.EstimatedCompletionTime; e != nil {
 		r.Done = &e.Time
 	}
-	if i := slices.IndexFunc(s.History, func(h v1alpha1.PlanRevision) bool { return h.Revision == s.Target }); i >= 0 {
-		r.Profile = s.History[i].Profile
+	if i := slices.IndexFunc(s.History, func(h v1beta1.PlanRevision) bool { return h.Revision == s.TargetRevision }); i >= 0 {
+		r.Profile = s.History[i].ProfileName
 	}
 	c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing)
 	if c == nil || s.ObservedGeneration < p.Generation {
@@ -91,7 +91,7 @@ func (r Rollout) Counts() string {
 	for _, c := range []struct {
 		count int32
 		what  string
-	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overruled, "overruled"}} {
+	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overridden, "overruled"}} {
 		if c.count > 0 {
 			out += fmt.Sprintf(", %d %s", c.count, c.what)
 		}
@@ -115,7 +115,7 @@ func (r Rollout) Line() string {
 // was not rejected. Without one, it is 0: the nodes get what they would have without the plan.
 func (r Rollout) Previous() int64 {
 	for _, h := range r.History {
-		if h.Revision < r.Revision && h.Completed != nil && !h.Rejected {
+		if h.Revision < r.Revision && h.CompletionTime != nil && !h.Rejected {
 			return h.Revision
 		}
 	}

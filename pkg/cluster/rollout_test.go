@@ -8,14 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 func TestRolloutOf(t *testing.T) {
 	const progressing, complete = names.ConditionProgressing, names.ConditionComplete
 	plan := func() *gpunodes.Plan {
-		return gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 4, Updated: 4})
+		return gpunodes.NewPlan("canary", "balanced", 2).Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 4})
 	}
 	changed := plan()
 	changed.Generation = 2
@@ -44,10 +44,10 @@ func TestRolloutOf(t *testing.T) {
 }
 
 func TestRolloutLine(t *testing.T) {
-	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1alpha1.PlanNodes{Selected: 9, Updated: 3, Switching: 2, Failed: 1, SetAside: 1, NotReady: 1, Overruled: 1})
+	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1beta1.PlanNodeCounts{Selected: 9, Updated: 3, Switching: 2, Failed: 1, SetAside: 1, NotReady: 1, Overridden: 1})
 	r, _ := RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overruled", r.Line())
-	p.Status.Step, p.Status.Steps = 1, 3
+	p.Status.CurrentStep, p.Status.StepCount = 1, 3
 	p.Says(names.ConditionProgressing, true, names.ReasonSoaking, "")
 	r, _ = RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "step 1 of 3: 3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overruled (Soaking)", r.Line())
@@ -55,9 +55,9 @@ func TestRolloutLine(t *testing.T) {
 
 func TestPreviousRevision(t *testing.T) {
 	done := metav1.NewTime(time.Unix(1, 0))
-	history := func(all ...v1alpha1.PlanRevision) Rollout { return Rollout{Revision: 4, History: all} }
-	good, bad, half := v1alpha1.PlanRevision{Revision: 1, Completed: &done}, v1alpha1.PlanRevision{Revision: 2, Completed: &done, Rejected: true}, v1alpha1.PlanRevision{Revision: 3}
-	assert.Zero(t, history(v1alpha1.PlanRevision{Revision: 4, Completed: &done}).Previous())
-	assert.EqualValues(t, 1, history(v1alpha1.PlanRevision{Revision: 4}, half, bad, good).Previous())
+	history := func(all ...v1beta1.PlanRevision) Rollout { return Rollout{Revision: 4, History: all} }
+	good, bad, half := v1beta1.PlanRevision{Revision: 1, CompletionTime: &done}, v1beta1.PlanRevision{Revision: 2, CompletionTime: &done, Rejected: true}, v1beta1.PlanRevision{Revision: 3}
+	assert.Zero(t, history(v1beta1.PlanRevision{Revision: 4, CompletionTime: &done}).Previous())
+	assert.EqualValues(t, 1, history(v1beta1.PlanRevision{Revision: 4}, half, bad, good).Previous())
 	assert.Zero(t, history(half, bad).Previous())
 }

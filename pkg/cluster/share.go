@@ -78,7 +78,7 @@ func (d *Device) bounds() (byDefault, most gpu.Amount) {
 }
 
 func amountOf(q map[string]resource.Quantity) gpu.Amount {
-	memory, fraction, compute, clients := q[names.CapacityMemory], q[names.CapacityFraction], q[names.CapacityCompute], q[names.CapacityClients]
+	memory, fraction, compute, clients := q[names.CapacityMemory], q[names.CapacityFraction], q[names.CapacityComputePercent], q[names.CapacityClients]
 	return gpu.Amount{Memory: memory.Value(), Fraction: fraction.MilliValue(), Compute: compute.Value(), Clients: clients.Value()}
 }
 

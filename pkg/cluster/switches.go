@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Switches is the history of a node. Its JSON form is what `kubectl tranche switches
@@ -32,13 +32,13 @@ type Switch struct {
 }
 
 // SwitchesOf returns the history of a node.
-func SwitchesOf(n *v1alpha1.GPUNode) Switches {
+func SwitchesOf(n *v1beta1.GPUNode) Switches {
 	out := Switches{Node: n.Name, Now: ProgressOf(n), History: []Switch{}}
 	for i := range n.Status.History {
 		r := &n.Status.History[i]
 		out.History = append(out.History, Switch{
-			From: r.From, To: r.To, Result: r.Result, Reason: r.Reason, Message: r.Message,
-			Started: r.Started.UTC(), Seconds: r.Duration.Seconds(), Evicted: r.Evicted,
+			From: r.FromProfileName, To: r.ToProfileName, Result: r.Result, Reason: r.Reason, Message: r.Message,
+			Started: r.StartTime.UTC(), Seconds: r.Duration.Seconds(), Evicted: r.EvictedPods,
 		})
 	}
 	return out

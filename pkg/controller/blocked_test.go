@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // onlyFor refuses evictions of one pod.
@@ -35,14 +35,14 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	w.pod("node-a", "innocent", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonDrainBlocked, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no pod was evicted, because these cannot be: pod team/web: The disruption budget web needs 1 healthy pods")
-	assert.Equal(t, []v1alpha1.Blocker{{
+	assert.Equal(t, []v1beta1.Blocker{{
 		Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
 	}}, n.Status.Switch.Blockers)
-	assert.Zero(t, n.Status.History[0].Evicted)
+	assert.Zero(t, n.Status.History[0].EvictedPods)
 
 	id, tries := n.Status.Switch.ID, w.writes["try eviction *v1.Pod"]
 	w.passes(24*60, time.Minute, "node-a")
@@ -66,20 +66,20 @@ func TestABlockedSwitchIsTriedAgain(t *testing.T) {
 		},
 		"another policy": func(w *world) {
 			w.tryEvict = nil
-			w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
-				p.Spec.Switch = &v1alpha1.SwitchPolicy{AfterDeadline: v1alpha1.Force, DrainDeadline: &metav1.Duration{Duration: time.Second}}
+			w.profile("cpx", func(p *v1beta1.PartitionProfile) {
+				p.Spec.Switch = &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, DrainDeadline: &metav1.Duration{Duration: time.Second}}
 			})
 		},
 		"another profile": func(w *world) {
 			w.blocks(nil)
-			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+			w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := begun(t)
 			w.blocks(onlyFor("web"))
 			w.wants("node-a", "cpx")
-			w.run("node-a", time.Minute, is(v1alpha1.Failed))
+			w.run("node-a", time.Minute, is(v1beta1.Failed))
 			change(w)
 			w.stays(w.run("node-a", 5*time.Minute, inProfile("cpx")), "cpx")
 		})
@@ -91,7 +91,7 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 	w, _ := begun(t)
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.passes(200, time.Minute, "node-a")
 	var claim resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
@@ -105,7 +105,7 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 	w.clock.Step(leastLook)
 	w.r.requestsForClaim(t.Context(), &claim)
 	w.round("node-a")
-	assert.NotEqual(t, v1alpha1.Failed, w.gpuNode("node-a").Status.State)
+	assert.NotEqual(t, v1beta1.Failed, w.gpuNode("node-a").Status.State)
 }
 
 // The plugin reports that a pod has left while the controller writes that it may begin: what the
@@ -114,7 +114,7 @@ func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
 	w, _ := begun(t)
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.passes(10, time.Minute, "node-a")
 	var claim resourceapi.ResourceClaim
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "web-gpu"}, &claim))
@@ -122,9 +122,9 @@ func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
 	w.r.requestsForClaim(t.Context(), &claim)
 	conflicts := 0
 	w.refuse = func(verb string, o client.Object) error {
-		if _, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && conflicts == 0 {
+		if _, ok := o.(*v1beta1.GPUNode); ok && verb == "status" && conflicts == 0 {
 			conflicts++
-			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
+			return apierrors.NewConflict(v1beta1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
 		}
 		return nil
 	}
@@ -132,7 +132,7 @@ func TestALookThatIsLostIsRepeatedSoon(t *testing.T) {
 	require.Equal(t, 1, conflicts)
 	w.clock.Step(leastLook)
 	w.round("node-a")
-	assert.NotEqual(t, v1alpha1.Failed, w.gpuNode("node-a").Status.State)
+	assert.NotEqual(t, v1beta1.Failed, w.gpuNode("node-a").Status.State)
 }
 
 // A budget that lets its pods go one after the other blocks nobody.
@@ -171,10 +171,10 @@ func TestADrainThatEndedEvictsNobodyAgain(t *testing.T) {
 	w.evict = onlyFor("web")
 	w.pod("node-a", "other", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "web")
-	assert.Nil(t, n.Status.Switch.Retry)
+	assert.Nil(t, n.Status.Switch.RetryTime)
 	assert.Empty(t, n.Status.Switch.Blockers)
 	assert.False(t, w.podThere("other"))
 	w.blocks(nil)
@@ -182,8 +182,8 @@ func TestADrainThatEndedEvictsNobodyAgain(t *testing.T) {
 	w.passes(12*60, time.Minute, "node-a")
 	assert.True(t, w.podThere("next"))
 	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID)
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
-		p.Spec.Switch = &v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Hour}}
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Hour}}
 	})
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // tryEvictions finds pods that cannot be evicted, before any pod is.
-func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
+func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) (err error) {
 	if f.Unseen != "" {
 		return nil
 	}
-	f.Blockers, err = r.drainer.Blockers(ctx, f.Holders, gpuNode.Status.Switch.Policy.AfterDeadline == v1alpha1.Force)
+	f.Blockers, err = r.drainer.Blockers(ctx, f.Holders, gpuNode.Status.Switch.Policy.AfterDeadline == v1beta1.Force)
 	if err != nil {
 		f.Unseen = err.Error()
 	}
@@ -22,7 +22,7 @@ func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode
 
 // lookAtBlockers checks from time to time, by dry runs, which blockers of a failed switch
 // still block it.
-func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) error {
+func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) error {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if sw == nil || len(sw.Blockers) == 0 || report == nil {
 		return nil
@@ -40,7 +40,7 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNo
 			}
 			continue
 		}
-		still, err := r.drainer.StillBlocks(ctx, b, sw.Policy.AfterDeadline == v1alpha1.Force)
+		still, err := r.drainer.StillBlocks(ctx, b, sw.Policy.AfterDeadline == v1beta1.Force)
 		if err != nil {
 			f.Blockers = nil
 			return err
@@ -55,24 +55,24 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNo
 
 // blockersDue reports whether to check the blockers of a failed switch now. Devices in the
 // node's report are checked at any time, because that needs no request.
-func (r *Reconciler) blockersDue(gpuNode *v1alpha1.GPUNode) bool {
+func (r *Reconciler) blockersDue(gpuNode *v1beta1.GPUNode) bool {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if sw == nil || len(sw.Blockers) == 0 || report == nil {
 		return false
 	}
 	now := r.Clock.Now()
-	if sw.Retry != nil && now.Before(sw.Retry.Time) {
+	if sw.RetryTime != nil && now.Before(sw.RetryTime.Time) {
 		return false
 	}
-	released := func(b v1alpha1.Blocker) bool { return b.UID == "" && !heldByAny(report, b.Name) }
+	released := func(b v1beta1.Blocker) bool { return b.UID == "" && !heldByAny(report, b.Name) }
 	return !now.Before(r.memory.lookAt(gpuNode.Name)) || slices.ContainsFunc(sw.Blockers, released)
 }
 
-func heldByAny(report *v1alpha1.NodeReport, device string) bool {
-	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
+func heldByAny(report *v1beta1.NodeReport, device string) bool {
+	return slices.ContainsFunc(report.GPUs, func(c v1beta1.GPUReport) bool { return slices.Contains(c.HeldDevices, device) })
 }
 
 // blocked reports whether a switch of the node failed because of blockers.
-func blocked(s *v1alpha1.GPUNodeStatus) bool {
-	return s.State == v1alpha1.Failed && s.Switch != nil && len(s.Switch.Blockers) > 0
+func blocked(s *v1beta1.GPUNodeStatus) bool {
+	return s.State == v1beta1.Failed && s.Switch != nil && len(s.Switch.Blockers) > 0
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestLimits(t *testing.T) {
@@ -38,7 +38,7 @@ func (w *world) ready(node string, status corev1.ConditionStatus) {
 }
 
 // pending reports whether a node waits for its rollout.
-func pending(n *v1alpha1.GPUNode) bool {
+func pending(n *v1beta1.GPUNode) bool {
 	return meta.IsStatusConditionTrue(n.Status.Conditions, names.ConditionRolloutPending)
 }
 
@@ -53,7 +53,7 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	w.evict = refuse("no")
 	w.wants("node-a", "cpx")
 	w.wants("node-b", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	n := w.run("node-b", time.Minute, pending)
 	why := meta.FindStatusCondition(n.Status.Conditions, names.ConditionRolloutPending)
 	assert.Equal(t, names.ReasonWaitsForNodes, why.Reason)
@@ -84,7 +84,7 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	later := w.r
 	w.r = earlier
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.r = later
 	w.round("node-a")
 	w.run("node-b", time.Minute, pending)
@@ -112,12 +112,12 @@ func TestAnAdmissionThatIsNotUsed(t *testing.T) {
 			w.byHand = true
 			w.round("node-a")
 			w.decide("node-a")
-			require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+			require.NotEmpty(t, w.gpuNode("node-a").Status.AdmittedHash)
 			w.startController()
 			w.byHand = false
 			change(w)
 			w.wants("node-b", "cpx")
-			w.run("node-b", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+			w.run("node-b", 5*time.Minute, func(n *v1beta1.GPUNode) bool {
 				w.round("node-a")
 				return inProfile("cpx")(n)
 			})
@@ -137,7 +137,7 @@ func TestANodeThatBeginsWhileItsAdmissionIsWithdrawn(t *testing.T) {
 	w.round("node-b")
 	w.freeze()
 	w.byHand = true
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	// By its cache, the controller can still give the place to another node.
 	for _, name := range []string{"node-a", "node-b"} {
 		var n corev1.Node
@@ -147,8 +147,8 @@ func TestANodeThatBeginsWhileItsAdmissionIsWithdrawn(t *testing.T) {
 		require.NoError(t, w.stale.Status().Update(t.Context(), &n))
 	}
 	w.decide("")
-	assert.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
-	assert.Empty(t, w.gpuNode("node-b").Status.Admitted)
+	assert.NotEmpty(t, w.gpuNode("node-a").Status.AdmittedHash)
+	assert.Empty(t, w.gpuNode("node-b").Status.AdmittedHash)
 	w.thaw()
 	w.byHand, w.evict = false, nil
 	w.run("node-a", time.Minute, inProfile("cpx"))
@@ -163,18 +163,18 @@ func TestAnAdmissionThatCannotBeWithdrawn(t *testing.T) {
 	w.profile("cpx")
 	w.twoNodes("cpx")
 	w.round("node-a")
-	require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+	require.NotEmpty(t, w.gpuNode("node-a").Status.AdmittedHash)
 	w.refuse = func(verb string, o client.Object) error {
 		if verb == "status" && o.GetName() == "node-a" {
-			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
+			return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
 		}
 		return nil
 	}
 	w.evict = refuse("no")
 	w.pod("node-b", "web", gpuA, gpuA)
-	w.run("node-b", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+	w.run("node-b", 5*time.Minute, func(n *v1beta1.GPUNode) bool {
 		w.round("node-a")
-		return n.Status.State == v1alpha1.Draining
+		return n.Status.State == v1beta1.Draining
 	})
 	w.refuse = nil
 	w.passes(20, time.Second, "node-a")
@@ -194,12 +194,12 @@ func TestARefusedAdmissionIsNotRetriedAllTheTime(t *testing.T) {
 	w.byHand = true
 	w.round("node-a")
 	w.decide("node-a")
-	require.NotEmpty(t, w.gpuNode("node-a").Status.Admitted)
+	require.NotEmpty(t, w.gpuNode("node-a").Status.AdmittedHash)
 	refused := 0
 	w.refuse = func(verb string, o client.Object) error {
-		if _, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" {
+		if _, ok := o.(*v1beta1.GPUNode); ok && verb == "status" {
 			refused++
-			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
+			return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("GPUNode").GroupKind(), o.GetName(), nil)
 		}
 		return nil
 	}

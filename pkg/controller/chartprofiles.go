@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -81,11 +81,11 @@ func (p *ChartProfiles) Sync(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("profiles of the chart: %w", err)
 	}
-	var list v1alpha1.PartitionProfileList
+	var list v1beta1.PartitionProfileList
 	if err := p.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing PartitionProfiles: %w", err)
 	}
-	there := map[string]*v1alpha1.PartitionProfile{}
+	there := map[string]*v1beta1.PartitionProfile{}
 	for i := range list.Items {
 		there[list.Items[i].Name] = &list.Items[i]
 	}
@@ -109,13 +109,13 @@ func (p *ChartProfiles) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func ofChart(p *v1alpha1.PartitionProfile) bool { return p.Labels[names.LabelFromChart] == "true" }
+func ofChart(p *v1beta1.PartitionProfile) bool { return p.Labels[names.LabelFromChart] == "true" }
 
 // keep creates or updates the object of a file. Objects of persons are not changed.
-func (p *ChartProfiles) keep(ctx context.Context, want, there *v1alpha1.PartitionProfile) error {
+func (p *ChartProfiles) keep(ctx context.Context, want, there *v1beta1.PartitionProfile) error {
 	switch {
 	case there == nil:
-		made := &v1alpha1.PartitionProfile{
+		made := &v1beta1.PartitionProfile{
 			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{names.LabelFromChart: "true"}},
 			Spec:       want.Spec,
 		}
@@ -135,7 +135,7 @@ func (p *ChartProfiles) keep(ctx context.Context, want, there *v1alpha1.Partitio
 }
 
 // remove deletes an object unless it has changed: a person may have taken it over.
-func (p *ChartProfiles) remove(ctx context.Context, there *v1alpha1.PartitionProfile) error {
+func (p *ChartProfiles) remove(ctx context.Context, there *v1beta1.PartitionProfile) error {
 	err := p.Client.Delete(ctx, there, client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting PartitionProfile %s: %w", there.Name, err)
@@ -176,15 +176,15 @@ func readProfiles(dirs []string) (map[string]*profileFile, error) {
 // profileFile is the content of a file.
 type profileFile struct {
 	text    []byte
-	profile *v1alpha1.PartitionProfile
+	profile *v1beta1.PartitionProfile
 	err     error
 }
 
-func parseProfile(path, name string, text []byte) (*v1alpha1.PartitionProfile, error) {
+func parseProfile(path, name string, text []byte) (*v1beta1.PartitionProfile, error) {
 	if _, err := profile.Parse(path, text); err != nil {
 		return nil, err
 	}
-	p := &v1alpha1.PartitionProfile{}
+	p := &v1beta1.PartitionProfile{}
 	if err := strict.Decode(path, text, p); err != nil {
 		return nil, err
 	}

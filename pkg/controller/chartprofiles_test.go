@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // profileServer is an API server with PartitionProfiles, and two folders of files.
@@ -29,7 +29,7 @@ type profileServer struct {
 
 func newProfileServer(t *testing.T) *profileServer {
 	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, v1beta1.AddToScheme(scheme))
 	s := &profileServer{t: t, fail: map[string]error{}}
 	s.ChartProfiles = &ChartProfiles{Dirs: []string{t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")}}
 	write := func(o client.Object) error {
@@ -62,7 +62,7 @@ func newProfileServer(t *testing.T) *profileServer {
 // file writes a profile of so many replicas into a folder.
 func (s *profileServer) file(dir int, name, replicas string) {
 	s.t.Helper()
-	text := "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: " + name + "}\nspec: {rules: [{sharing: {replicas: " + replicas + "}}]}\n"
+	text := "apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: " + name + "}\nspec: {rules: [{sharing: {replicas: " + replicas + "}}]}\n"
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.Dirs[dir], name+".yaml"), []byte(text), 0o600))
 }
 
@@ -82,7 +82,7 @@ func (s *profileServer) sync(want string) int {
 // replicas are those of all profiles by name.
 func (s *profileServer) replicas() map[string]int {
 	s.t.Helper()
-	var list v1alpha1.PartitionProfileList
+	var list v1beta1.PartitionProfileList
 	require.NoError(s.t, s.Client.List(s.t.Context(), &list))
 	found := map[string]int{}
 	for _, p := range list.Items {
@@ -91,9 +91,9 @@ func (s *profileServer) replicas() map[string]int {
 	return found
 }
 
-func (s *profileServer) get(name string) *v1alpha1.PartitionProfile {
+func (s *profileServer) get(name string) *v1beta1.PartitionProfile {
 	s.t.Helper()
-	var p v1alpha1.PartitionProfile
+	var p v1beta1.PartitionProfile
 	require.NoError(s.t, s.Client.Get(s.t.Context(), client.ObjectKey{Name: name}, &p))
 	return &p
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Each switch has its own events; the same said again is counted.
@@ -25,7 +25,7 @@ func TestEventsAreToldApart(t *testing.T) {
 	scheme, err := NewScheme()
 	require.NoError(t, err)
 	r := &Reconciler{Events: broadcaster.NewRecorder(scheme, "tranche-controller").(recorder.EventRecorder)}
-	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "u"}}
+	node := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "u"}}
 	for _, note := range []string{"from a to b", "from b to a", "from a to b"} {
 		r.event(node, corev1.EventTypeNormal, "SwitchStarted", "Switch", note)
 	}

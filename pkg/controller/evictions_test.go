@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -77,14 +77,14 @@ func (w *world) evicted(pod types.NamespacedName) {
 	if n == nil || n.quick {
 		return
 	}
-	var g v1alpha1.GPUNode
+	var g v1beta1.GPUNode
 	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &g); err != nil {
 		return
 	}
-	if g.Status.State == v1alpha1.Verifying || g.Status.Switch != nil && g.Status.Switch.RebootRequired {
+	if g.Status.State == v1beta1.Verifying || g.Status.Switch != nil && g.Status.Switch.RebootRequired {
 		return
 	}
-	assert.Equal(w.t, v1alpha1.Draining, g.Status.State, "pod %s is evicted", pod)
+	assert.Equal(w.t, v1beta1.Draining, g.Status.State, "pod %s is evicted", pod)
 	for device, gpuID := range devices {
 		if n.names(gpuID, device) {
 			return
@@ -95,17 +95,17 @@ func (w *world) evicted(pod types.NamespacedName) {
 
 // names reports whether the last plan has the holder of a device leave.
 func (n *fakeNode) names(gpuID, device string) bool {
-	return slices.ContainsFunc(n.plan, func(c v1alpha1.GPUChange) bool { return c.GPU == gpuID && !slices.Contains(c.Keeps, device) })
+	return slices.ContainsFunc(n.plan, func(c v1beta1.GPUChange) bool { return c.GPU == gpuID && !slices.Contains(c.KeptDevices, device) })
 }
 
 // drains checks, when a drain begins, that all who have to leave can.
-func (w *world) drains(g *v1alpha1.GPUNode) {
+func (w *world) drains(g *v1beta1.GPUNode) {
 	sw := g.Status.Switch
-	if g.Status.State != v1alpha1.Draining || sw == nil || sw.Policy.AfterDeadline == v1alpha1.Force || w.tryEvict == nil {
+	if g.Status.State != v1beta1.Draining || sw == nil || sw.Policy.AfterDeadline == v1beta1.Force || w.tryEvict == nil {
 		return
 	}
-	var before v1alpha1.GPUNode
-	if err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(g), &before); err != nil || before.Status.State != v1alpha1.Tainted ||
+	var before v1beta1.GPUNode
+	if err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(g), &before); err != nil || before.Status.State != v1beta1.Tainted ||
 		before.ResourceVersion != g.ResourceVersion {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
@@ -18,7 +18,7 @@ import (
 // facts collects what the state machine needs, and enforces the current state on the Node. A
 // failure is returned as an error and is also in the facts, because a state ends at its
 // deadline even if the API server refuses everything.
-func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (*state.Facts, error) {
+func (r *Reconciler) facts(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node, said *adopt.Result) (*state.Facts, error) {
 	choice, err := r.choice(ctx, false, gpuNode, node, said)
 	if err != nil {
 		return nil, err
@@ -35,18 +35,18 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		}
 	}
 	switch s.State {
-	case v1alpha1.Planning, v1alpha1.Waiting:
+	case v1beta1.Planning, v1beta1.Waiting:
 		f.Pausable = pausable(node.Labels, r.PauseLabels)
 		f.Admitted, f.Others = r.Plans.Admitted(gpuNode)
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		if state.ReportCurrent(s) {
 			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
 		}
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		errs = append(errs, r.lookAtPods(ctx, gpuNode, f))
-	case v1alpha1.Failed:
+	case v1beta1.Failed:
 		errs = append(errs, r.lookAtBlockers(ctx, gpuNode, f))
-	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack:
 		if s.Node != nil && state.Answered(s) {
 			errs = append(errs, r.verify(ctx, gpuNode, f))
 		}
@@ -55,7 +55,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 }
 
 // lookAtPods finds the holders of the GPUs that change, and the paused clients.
-func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
+func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	on := r.drainer.On(gpuNode.Name)
 	f.Unseen = ""
@@ -69,14 +69,14 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 	if err != nil {
 		return err
 	}
-	f.Clients, err = on.Clients(ctx, sw.Paused, r.ClientNamespaces)
+	f.Clients, err = on.Clients(ctx, sw.PausedLabels, r.ClientNamespaces)
 	return err
 }
 
 // choice finds the desired profile of a node, by the API server if live, otherwise by caches. A
 // switch must not begin or be canceled because of an outdated cache: a new leader could switch a
 // node back to an earlier profile. said is what the labels of the node say.
-func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (state.Choice, error) {
+func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1beta1.GPUNode, node *corev1.Node, said *adopt.Result) (state.Choice, error) {
 	if node.UID == "" {
 		return state.WithoutNode(r.Policy), nil
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) find(ctx context.Context, live bool, n state.Named) (state.
 		from = r.Reader
 	}
 	name, source := n.Profile()
-	var profile v1alpha1.PartitionProfile
+	var profile v1beta1.PartitionProfile
 	err := from.Get(ctx, client.ObjectKey{Name: name}, &profile)
 	if err == nil {
 		return state.Found{Spec: &profile.Spec}, nil
@@ -116,8 +116,8 @@ func (r *Reconciler) find(ctx context.Context, live bool, n state.Named) (state.
 		return state.Found{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
 	var found state.Found
-	if source == v1alpha1.FromSpec {
-		var all v1alpha1.PartitionProfileList
+	if source == v1beta1.FromSpec {
+		var all v1beta1.PartitionProfileList
 		if err := from.List(ctx, &all); err != nil {
 			return state.Found{}, fmt.Errorf("list the PartitionProfiles: %w", err)
 		}

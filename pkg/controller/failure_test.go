@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // refuse is what the API server says to an eviction that a budget forbids.
@@ -41,7 +41,7 @@ func idle(t *testing.T) *world {
 
 // begun is a world with a node that follows the profile old, a profile cpx, and a pod on its
 // first GPU.
-func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
+func begun(t *testing.T, change ...func(*v1beta1.PartitionProfile)) (*world, *fakeNode) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
 	w.profile("old")
@@ -54,18 +54,18 @@ func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *f
 
 // switching is a world with a node that is in a state of its way from the profile old to cpx, and
 // has what keeps it there for a while.
-func switching(t *testing.T, state v1alpha1.State, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
+func switching(t *testing.T, state v1beta1.State, change ...func(*v1beta1.PartitionProfile)) (*world, *fakeNode) {
 	w, node := begun(t, change...)
 	node.slow = time.Second
 	switch state {
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		w.refuse = refuseNodes
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		w.evict = refuse("no")
-	case v1alpha1.Verifying:
+	case v1beta1.Verifying:
 		node.wrong = true
-	case v1alpha1.RollingBack:
-		node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
+	case v1beta1.RollingBack:
+		node.answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(state))
@@ -73,11 +73,11 @@ func switching(t *testing.T, state v1alpha1.State, change ...func(*v1alpha1.Part
 }
 
 // stays checks that a node has ended in its old profile.
-func (w *world) stays(n *v1alpha1.GPUNode, profile string) {
+func (w *world) stays(n *v1beta1.GPUNode, profile string) {
 	w.t.Helper()
 	w.clean(n.Name)
 	require.NotNil(w.t, n.Status.Applied)
-	assert.Equal(w.t, profile, n.Status.Applied.Profile)
+	assert.Equal(w.t, profile, n.Status.Applied.ProfileName)
 	assert.Equal(w.t, n.Status.Applied.Hash, w.nodes[n.Name].applied, "the hardware")
 }
 
@@ -86,7 +86,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	w.wants("node-a", "cpc")
 	w.round("node-a")
 	n := w.gpuNode("node-a")
-	assert.Equal(t, v1alpha1.Idle, n.Status.State)
+	assert.Equal(t, v1beta1.Idle, n.Status.State)
 	assert.Equal(t, names.ReasonProfileNotFound, ready(n).Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile=cpc names PartitionProfile cpc, which does not exist; existing profiles: cpx, old; it keeps profile old", ready(n).Message)
 	w.stays(n, "old")
@@ -98,11 +98,11 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 
 func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	w, node := begun(t)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		return v1alpha1.TaskRefused, names.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
+	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
+		return v1beta1.TaskRefused, names.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"), "nothing was touched")
 	assert.Equal(t, names.ReasonProfileDoesNotFit, ready(n).Reason)
@@ -113,7 +113,7 @@ func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID, "not tried again")
 
 	node.answer = nil
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }
 
@@ -125,7 +125,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 		c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
 	})
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
 	assert.Regexp(t, "could not be applied: not all pods left the GPUs within [0-9hms]+: ", ready(n).Message)
@@ -138,7 +138,7 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 	w, _ := begun(t)
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
 	assert.Equal(t, names.ReasonDrainDeadline, ready(n).Reason)
@@ -151,8 +151,8 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 }
 
 func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
-	w, _ := begun(t, func(p *v1alpha1.PartitionProfile) {
-		p.Spec.Switch = &v1alpha1.SwitchPolicy{AfterDeadline: v1alpha1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
+	w, _ := begun(t, func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
 	})
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
@@ -165,16 +165,16 @@ func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
 
 func TestADriverReloadThatFails(t *testing.T) {
 	w, node := begun(t)
-	node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy")
+	node.answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy")
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
+	w.run("node-a", time.Minute, is(v1beta1.RollingBack))
 	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
 	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "rolls back to profile old, because modprobe -r amdgpu")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonHardwareFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "profile cpx could not be applied: modprobe -r amdgpu: device or resource busy. The node is unchanged, with profile old. Attempt 2 starts at")
-	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	assert.Equal(t, v1beta1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning HardwareFailed: Rolling back to profile old: modprobe")
 
 	node.answer = nil
@@ -187,9 +187,9 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 	w, node := begun(t)
 	node.wrong = true // the slices show something else than the plugin says
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Hour, is(v1alpha1.RollingBack))
+	w.run("node-a", time.Hour, is(v1beta1.RollingBack))
 	node.wrong = false
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonNotVerified, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "the devices of "+gpuA+" in the API server are not those that the plugin publishes")
@@ -197,14 +197,14 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 
 func TestWhatWasCannotBePutBack(t *testing.T) {
 	w, node := begun(t)
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Planning || s == v1alpha1.Tainted {
+	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
+		if s == v1beta1.Planning || s == v1beta1.Tainted {
 			return "", "", ""
 		}
-		return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO while " + string(s)
+		return v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO while " + string(s)
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "EIO while Applying; and the rollback to profile old failed: EIO while RollingBack")
@@ -212,13 +212,13 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 }
 
 func TestARebootWhereItIsAllowed(t *testing.T) {
-	w, node := begun(t, func(p *v1alpha1.PartitionProfile) {
-		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	w, node := begun(t, func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
 	})
 	w.pod("node-a", "second", gpuB, gpuB)
-	node.answer = applyingEnds(v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")
+	node.answer = applyingEnds(v1beta1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Rebooting))
+	w.run("node-a", time.Minute, is(v1beta1.Rebooting))
 	assert.False(t, w.podThere("second"), "the whole node is drained")
 	assert.Len(t, w.taintedGPUs("node-a"), 2)
 	assert.True(t, hasNodeTaint(w.node("node-a")))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/short"
 )
 
@@ -102,7 +102,7 @@ func (c *chaos) happensTo(name string) {
 		{"another budget", func() { c.evict = refuse("the other budget says no") }},
 		{"a status is refused", func() {
 			c.refuse = func(verb string, o client.Object) error {
-				if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == name {
+				if g, ok := o.(*v1beta1.GPUNode); ok && verb == "status" && g.Name == name {
 					return c.anError()
 				}
 				return nil
@@ -115,7 +115,7 @@ func (c *chaos) happensTo(name string) {
 // a budget says no. The scheduler and the node would refuse it in the middle of a switch.
 func (c *chaos) addPodOn(node string) {
 	gpuID := c.nodes[node].gpus[0]
-	if c.gpuNode(node).Status.OrdersTaints() || len(c.nodes[node].held(c.world, gpuID)) > 0 {
+	if c.gpuNode(node).Status.RequestsTaints() || len(c.nodes[node].held(c.world, gpuID)) > 0 {
 		return
 	}
 	c.pods++

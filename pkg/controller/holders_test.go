@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // The scheduler gives a pod whose claim has a device already to that device, whatever
@@ -45,8 +45,8 @@ func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
 		return nil
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	assert.True(t, n.Status.Switch.NodeTaint)
+	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
+	assert.True(t, n.Status.Switch.NodeTaintRequired)
 	assert.Contains(t, ready(n).Message, "taints the node, because device taints would not keep all new pods off")
 	w.round("node-a")
 	assert.True(t, hasNodeTaint(w.node("node-a")))
@@ -112,9 +112,9 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 				c.Status.ReservedFor = reserved
 			})
 			w.evict = refuse("no")
-			w.run("node-a", time.Minute, is(v1alpha1.Draining))
+			w.run("node-a", time.Minute, is(v1beta1.Draining))
 			w.passes(5, time.Second, "node-a")
-			assert.Equal(t, v1alpha1.Draining, w.gpuNode("node-a").Status.State)
+			assert.Equal(t, v1beta1.Draining, w.gpuNode("node-a").Status.State)
 			assert.Contains(t, ready(w.gpuNode("node-a")).Message, "pod team/late ("+gpuA+")")
 		})
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/short"
 )
 
@@ -67,7 +67,7 @@ func (h *hostile) newPod() {
 		return
 	}
 	// A node that changes a GPU admits no pods to it.
-	if changing := h.gpuNode("node-a").Status.State; changing == v1alpha1.Applying || changing == v1alpha1.RollingBack || !h.free(theirs, &h.toleration) {
+	if changing := h.gpuNode("node-a").Status.State; changing == v1beta1.Applying || changing == v1beta1.RollingBack || !h.free(theirs, &h.toleration) {
 		return
 	}
 	h.pods++
@@ -98,11 +98,11 @@ func (h *hostile) join() {
 // they end once the switch has failed.
 func (h *hostile) acts() {
 	switch h.gpuNode("node-a").Status.State {
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		if h.budget {
 			h.refuses = onlyFor(fmt.Sprint("theirs-", h.pods))
 		}
-	case v1alpha1.Failed:
+	case v1beta1.Failed:
 		h.refuses = nil
 		h.releases()
 	}

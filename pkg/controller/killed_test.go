@@ -14,19 +14,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestThePluginGoneMidSwitch(t *testing.T) {
-	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying} {
+	for _, state := range []v1beta1.State{v1beta1.Planning, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying} {
 		t.Run(string(state), func(t *testing.T) {
 			w, node := switching(t, state)
 			node.dead = true
 			w.evict = nil
-			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+			n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 			w.clean("node-a")
 			assert.Contains(t, []string{names.ReasonPluginSilent, names.ReasonRollbackFailed, names.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
-			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is retried when they can be evicted", false: "Attempt 2 starts at"}[state == v1alpha1.Draining])
+			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is retried when they can be evicted", false: "Attempt 2 starts at"}[state == v1beta1.Draining])
 			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 
 			node.dead, node.wrong = false, false
@@ -36,7 +36,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 }
 
 func TestTheNodeDeletedMidSwitch(t *testing.T) {
-	w, _ := switching(t, v1alpha1.Draining)
+	w, _ := switching(t, v1beta1.Draining)
 	w.round("node-a")
 	require.NotEmpty(t, w.taintedGPUs("node-a"))
 	require.True(t, w.busy("node-a"))
@@ -71,8 +71,8 @@ func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	done := inProfile("cpx")
 	if fails {
-		done = is(v1alpha1.Failed)
-		node.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
+		done = is(v1beta1.Failed)
+		node.answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
 	calls, dead, killed := 0, false, false
 	kill := func() error {
@@ -97,7 +97,7 @@ func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
 		w.lose = kill
 	}
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
+	w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool {
 		if dead {
 			dead, w.refuse, w.lose = false, nil, nil
 			w.startController()
@@ -125,7 +125,7 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 	require.NoError(t, w.api.Delete(t.Context(), old.DeepCopy()))
 	w.passes(10, time.Second, "node-a")
 	n := w.gpuNode("node-a")
-	assert.Equal(t, v1alpha1.Idle, n.Status.State)
+	assert.Equal(t, v1beta1.Idle, n.Status.State)
 	assert.Equal(t, names.ReasonNodeNotFound, ready(n).Reason)
 	old.ResourceVersion = ""
 	require.NoError(t, w.api.Create(t.Context(), old))
@@ -146,12 +146,12 @@ func TestAChangeInTheLastMomentCostsNoWrites(t *testing.T) {
 		},
 		"a decision": func(w *world) {
 			n := w.gpuNode("node-a")
-			n.Status.Admitted = "another"
+			n.Status.AdmittedHash = "another"
 			require.NoError(w.t, w.api.Status().Update(w.t.Context(), n))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+			w, _ := begun(t, func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
 			w.wants("node-a", "cpx")
 			changed := 0
 			w.refuse = func(verb string, o client.Object) error {
@@ -170,7 +170,7 @@ func TestAChangeInTheLastMomentCostsNoWrites(t *testing.T) {
 }
 
 func TestTheAPIServerAwayForAMinute(t *testing.T) {
-	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
+	for _, state := range []v1beta1.State{v1beta1.Planning, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack} {
 		t.Run(string(state), func(t *testing.T) {
 			w, node := switching(t, state)
 			node.wrong, w.evict = false, nil
@@ -195,7 +195,7 @@ func TestTheAPIServerAwayForAMinute(t *testing.T) {
 func TestAnAnswerThatGetsLostInTheEndBlocksNoOtherNode(t *testing.T) {
 	w, _ := begun(t)
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.lose = func() error {
 		if w.tainted["node-a"] {
 			return nil

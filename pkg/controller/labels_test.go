@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 )
 
@@ -60,18 +60,18 @@ func TestMIGConfigLabel(t *testing.T) {
 
 	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	n := w.run("node-a", time.Hour, inProfile("mig-parted.all-1g.10gb"))
-	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
 	assert.Contains(t, ready(n).Message, "profile mig-parted.all-1g.10gb is applied, as set by the node's label nvidia.com/mig.config=all-1g.10gb")
 	require.NotEmpty(t, n.Status.Applied.Rules)
-	assert.Equal(t, v1alpha1.MIGStatic, n.Status.Applied.Rules[0].MIG.Mode)
+	assert.Equal(t, v1beta1.MIGStatic, n.Status.Applied.Rules[0].MIG.Mode)
 	assert.Equal(t, "success", w.report("node-a"))
 
 	// A name that does not exist.
 	w.label("node-a", names.LabelMIGConfig, "all-2g.10gb")
-	n = w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonProfileNotFound })
+	n = w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool { return ready(n).Reason == names.ReasonProfileNotFound })
 	assert.Contains(t, ready(n).Message, "existing profiles: all-1g.10gb, all-disabled")
 	assert.Equal(t, "failed", w.report("node-a"))
-	assert.Equal(t, "mig-parted.all-1g.10gb", n.Status.Applied.Profile)
+	assert.Equal(t, "mig-parted.all-1g.10gb", n.Status.Applied.ProfileName)
 
 	w.label("node-a", names.LabelMIGConfig, "all-disabled")
 	w.run("node-a", time.Hour, inProfile("mig-parted.all-disabled"))
@@ -79,8 +79,8 @@ func TestMIGConfigLabel(t *testing.T) {
 
 	// Another version of the configuration.
 	w.configMap(migConfigs, strings.Replace(migConfig, "all, mig-enabled: false", `all, mig-enabled: true, mig-devices: {"3g.40gb": 2}`, 1))
-	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
-		return inProfile("mig-parted.all-disabled")(n) && n.Status.Applied.Rules[0].MIG.Mode == v1alpha1.MIGStatic
+	w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool {
+		return inProfile("mig-parted.all-disabled")(n) && n.Status.Applied.Rules[0].MIG.Mode == v1beta1.MIGStatic
 	})
 
 	// The removal changes nothing.
@@ -112,12 +112,12 @@ func TestABadConfigMap(t *testing.T) {
 			w.t = t
 			w.configMap(migConfigs, tt.content)
 			w.r.requestsForConfigMap(t.Context(), nil)
-			n := w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool { return ready(n).Reason == names.ReasonConfigMapInvalid })
+			n := w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool { return ready(n).Reason == names.ReasonConfigMapInvalid })
 			assert.Contains(t, ready(n).Message, tt.want)
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], "mig Warning ConfigMapInvalid: Nodes that name these configurations keep what they have: ")
 			assert.Contains(t, w.events.texts[len(w.events.texts)-1], tt.want)
 			assert.Equal(t, "failed", w.report("node-a"))
-			assert.Equal(t, "mig-parted.all-1g.10gb", n.Status.Applied.Profile)
+			assert.Equal(t, "mig-parted.all-1g.10gb", n.Status.Applied.ProfileName)
 			before := len(w.events.texts)
 			w.r.requestsForConfigMap(t.Context(), nil)
 			assert.Len(t, w.events.texts, before, "it is told once")
@@ -160,6 +160,6 @@ func TestAReportIsWrittenLater(t *testing.T) {
 	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	w.run("node-a", time.Hour, inProfile("mig-parted.all-1g.10gb"))
 	w.label("node-a", names.LabelMIGConfigState, "pending")
-	w.run("node-a", time.Hour, func(*v1alpha1.GPUNode) bool { return w.report("node-a") == "success" })
+	w.run("node-a", time.Hour, func(*v1beta1.GPUNode) bool { return w.report("node-a") == "success" })
 	assert.Len(t, w.gpuNode("node-a").Status.History, 1)
 }

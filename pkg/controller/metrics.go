@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // metrics are what the controller counts. The names are part of its interface.
@@ -48,7 +48,7 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 }
 
 // switched counts a switch that is over.
-func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
+func (m *metrics) switched(record *v1beta1.SwitchRecord) {
 	m.switches.WithLabelValues(record.Result, record.Reason).Inc()
 	m.durations.WithLabelValues(record.Result).Observe(record.Duration.Seconds())
 }
@@ -91,17 +91,17 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var all v1alpha1.GPUNodeList
+	var all v1beta1.GPUNodeList
 	if err := c.r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		out <- prometheus.NewInvalidMetric(nodesDesc, err)
 		return
 	}
-	states, reasons := map[v1alpha1.State]int{}, map[string]int{}
+	states, reasons := map[v1beta1.State]int{}, map[string]int{}
 	overdue, now := 0, c.r.Clock.Now()
 	for i := range all.Items {
 		s := &all.Items[i].Status
 		states[s.State]++
-		if s.Switch != nil && s.Switch.Deadline != nil && now.Sub(s.Switch.Deadline.Time) > callTimeout {
+		if s.Switch != nil && s.Switch.DeadlineTime != nil && now.Sub(s.Switch.DeadlineTime.Time) > callTimeout {
 			overdue++
 		}
 		for _, cond := range s.Conditions {
@@ -130,10 +130,10 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 // collectPlans has the metrics of plans.
 func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 	for _, p := range c.r.Plans.Plans() {
-		n := &p.Status.Nodes
+		n := &p.Status.NodeCounts
 		for state, nodes := range map[string]int32{
 			"updated": n.Updated, "switching": n.Switching, "waiting": n.Waiting, "failed": n.Failed,
-			"setAside": n.SetAside, "notReady": n.NotReady, "overruled": n.Overruled,
+			"setAside": n.SetAside, "notReady": n.NotReady, "overruled": n.Overridden,
 		} {
 			out <- prometheus.MustNewConstMetric(planNodesDesc, prometheus.GaugeValue, float64(nodes), p.Name, state)
 		}
@@ -148,19 +148,19 @@ func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 // behindSince returns since when a node that is not ready needs attention, zero if it does not. In
 // a large cluster nodes can wait for other nodes for hours. Only a first attempt that waits
 // needs no attention.
-func behindSince(s *v1alpha1.GPUNodeStatus, notReady time.Time) time.Time {
+func behindSince(s *v1beta1.GPUNodeStatus, notReady time.Time) time.Time {
 	switch sw := s.Switch; {
 	case sw == nil || sw.Attempt > 1:
 		return notReady
-	case s.State == v1alpha1.Waiting:
+	case s.State == v1beta1.Waiting:
 		return time.Time{}
-	case sw.Started.After(notReady):
-		return sw.Started.Time
+	case sw.StartTime.After(notReady):
+		return sw.StartTime.Time
 	}
 	return notReady
 }
 
-var allStates = []v1alpha1.State{
-	v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying,
-	v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack, v1alpha1.Failed,
+var allStates = []v1beta1.State{
+	v1beta1.Idle, v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying,
+	v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed,
 }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -29,18 +29,18 @@ func TestMetricsOfNodes(t *testing.T) {
 	behind := func(ago time.Duration) []metav1.Condition {
 		return []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: names.ReasonSwitching, LastTransitionTime: at(ago)}}
 	}
-	for name, status := range map[string]v1alpha1.GPUNodeStatus{
-		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
-		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
-		"works": {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(time.Minute))}},
-		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
-		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
+	for name, status := range map[string]v1beta1.GPUNodeStatus{
+		"well":  {State: v1beta1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
+		"fails": {State: v1beta1.Failed, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
+		"works": {State: v1beta1.Applying, Switch: &v1beta1.Switch{DeadlineTime: microTime(noon.Add(time.Minute))}},
+		"late":  {State: v1beta1.Applying, Switch: &v1beta1.Switch{DeadlineTime: microTime(noon.Add(-time.Second))}},
+		"hangs": {State: v1beta1.Draining, Switch: &v1beta1.Switch{DeadlineTime: microTime(noon.Add(-time.Minute))},
 			Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "False", Reason: names.ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
-		"waits":       {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
-		"waits again": {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 2, Started: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
-		"begins":      {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},
+		"waits":       {State: v1beta1.Waiting, Switch: &v1beta1.Switch{Attempt: 1, StartTime: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
+		"waits again": {State: v1beta1.Waiting, Switch: &v1beta1.Switch{Attempt: 2, StartTime: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
+		"begins":      {State: v1beta1.Draining, Switch: &v1beta1.Switch{Attempt: 1, StartTime: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},
 	} {
-		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		o := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, w.api.Create(t.Context(), o))
 		o.Status = status
 		require.NoError(t, w.api.Status().Update(t.Context(), o))
@@ -119,9 +119,9 @@ func TestRecordedScrape(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
-		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		o := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, w.api.Create(t.Context(), o))
-		o.Status = v1alpha1.GPUNodeStatus{State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied"}}}
+		o.Status = v1beta1.GPUNodeStatus{State: v1beta1.Idle, Conditions: []metav1.Condition{{Type: names.ConditionReady, Status: "True", Reason: "Applied"}}}
 		require.NoError(t, w.api.Status().Update(t.Context(), o))
 	}
 	require.NoError(t, w.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.tranche.dev"}}))
@@ -133,7 +133,7 @@ func TestRecordedScrape(t *testing.T) {
 	}))
 	registry := prometheus.NewRegistry()
 	m := newMetrics(registry, w.r)
-	m.switched(&v1alpha1.SwitchRecord{Result: "Succeeded", Reason: "Applied", Duration: metav1.Duration{Duration: 90 * time.Second}})
+	m.switched(&v1beta1.SwitchRecord{Result: "Succeeded", Reason: "Applied", Duration: metav1.Duration{Duration: 90 * time.Second}})
 	m.states.WithLabelValues("Applying").Observe(60)
 	m.evictions.WithLabelValues("evicted").Inc()
 	answer := httptest.NewRecorder()

@@ -6,31 +6,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // enforce sets the taint and the client labels of the Node that a state needs. Device taints
 // are in the ResourceSlices, which the node's plugin writes.
-func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) error {
+func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node) error {
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
-	if sw.Policy.NodeTaint || sw.NodeTaint || sw.RebootRequired {
-		taint = &corev1.Taint{Key: names.TaintRepartitioning, Value: names.RepartitioningTaintValue(sw.To.Profile), Effect: corev1.TaintEffectNoSchedule}
+	if sw.Policy.NodeTaint || sw.NodeTaintRequired || sw.RebootRequired {
+		taint = &corev1.Taint{Key: names.TaintRepartitioning, Value: names.RepartitioningTaintValue(sw.To.ProfileName), Effect: corev1.TaintEffectNoSchedule}
 	}
 	probe := node.DeepCopy()
-	setNode(probe, taint, sw.Paused, r.PauseLabels)
+	setNode(probe, taint, sw.PausedLabels, r.PauseLabels)
 	if sameTaintsAndLabels(probe, node) {
 		return nil
 	}
 	return r.patchNode(ctx, gpuNode.Name, func(n *corev1.Node) {
-		setNode(n, taint, sw.Paused, r.PauseLabels)
+		setNode(n, taint, sw.PausedLabels, r.PauseLabels)
 		n.DeepCopyInto(node)
 	})
 }
 
 // release removes our taint from a node and unpauses its clients. sw is the switch that set
 // them, nil if it is not known.
-func (r *Reconciler) release(ctx context.Context, name string, sw *v1alpha1.Switch) error {
+func (r *Reconciler) release(ctx context.Context, name string, sw *v1beta1.Switch) error {
 	node, err := r.nodeOf(ctx, name)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *Reconciler) release(ctx context.Context, name string, sw *v1alpha1.Swit
 	keys := r.PauseLabels
 	var paused map[string]string
 	if sw != nil {
-		paused = sw.Paused
+		paused = sw.PausedLabels
 		for key := range paused {
 			keys = append(keys[:len(keys):len(keys)], key)
 		}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
 )
 
@@ -56,7 +56,7 @@ func (r *Reconciler) setupPlans(mgr manager.Manager, decisions *requests) error 
 		},
 	}
 	b := builder.ControllerManagedBy(mgr).Named("partitionplan").WatchesRawSource(decisions.Source())
-	for _, o := range []client.Object{&v1alpha1.PartitionPlan{}, &v1alpha1.PartitionProfile{}, &v1alpha1.GPUNode{}, &corev1.Node{}} {
+	for _, o := range []client.Object{&v1beta1.PartitionPlan{}, &v1beta1.PartitionProfile{}, &v1beta1.GPUNode{}, &corev1.Node{}} {
 		b = b.Watches(o, changed)
 	}
 	return b.WithOptions(controller.Options{RateLimiter: retries()}).Complete(reconcile.Func(r.decidePlans))

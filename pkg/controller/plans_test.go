@@ -18,18 +18,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/test/short"
 )
 
 // plan adds a plan, or changes its spec.
-func (w *world) plan(name string, change func(*v1alpha1.PartitionPlanSpec)) {
-	var p v1alpha1.PartitionPlan
+func (w *world) plan(name string, change func(*v1beta1.PartitionPlanSpec)) {
+	var p v1beta1.PartitionPlan
 	err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p)
 	require.NoError(w.t, client.IgnoreNotFound(err))
 	if p.Name == "" {
-		p.Name, p.Spec.Profile = name, "cpx"
+		p.Name, p.Spec.ProfileName = name, "cpx"
 		p.CreationTimestamp = metav1.NewTime(w.clock.Now())
 		change(&p.Spec)
 		require.NoError(w.t, w.api.Create(w.t.Context(), &p))
@@ -40,13 +40,13 @@ func (w *world) plan(name string, change func(*v1alpha1.PartitionPlanSpec)) {
 	require.NoError(w.t, w.api.Update(w.t.Context(), &p))
 }
 
-func (w *world) planStatus(name string) *v1alpha1.PartitionPlanStatus {
-	var p v1alpha1.PartitionPlan
+func (w *world) planStatus(name string) *v1beta1.PartitionPlanStatus {
+	var p v1beta1.PartitionPlan
 	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p))
 	return &p.Status
 }
 
-func progressing(s *v1alpha1.PartitionPlanStatus) string {
+func progressing(s *v1beta1.PartitionPlanStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing); c != nil {
 		return c.Reason
 	}
@@ -54,7 +54,7 @@ func progressing(s *v1alpha1.PartitionPlanStatus) string {
 }
 
 // rolls lets time pass on all nodes until a plan is as it should be.
-func (w *world) rolls(plan string, long time.Duration, done func(*v1alpha1.PartitionPlanStatus) bool) *v1alpha1.PartitionPlanStatus {
+func (w *world) rolls(plan string, long time.Duration, done func(*v1beta1.PartitionPlanStatus) bool) *v1beta1.PartitionPlanStatus {
 	w.t.Helper()
 	for end := w.clock.Now().Add(long); ; w.clock.Step(time.Second) {
 		w.all()
@@ -75,8 +75,8 @@ func (w *world) all() {
 	}
 }
 
-func because(reason string) func(*v1alpha1.PartitionPlanStatus) bool {
-	return func(s *v1alpha1.PartitionPlanStatus) bool { return progressing(s) == reason }
+func because(reason string) func(*v1beta1.PartitionPlanStatus) bool {
+	return func(s *v1beta1.PartitionPlanStatus) bool { return progressing(s) == reason }
 }
 
 // have are the nodes that have a profile.
@@ -105,57 +105,57 @@ func planned(t *testing.T, nodes int) *world {
 	return w
 }
 
-func steps(soak time.Duration, nodes ...string) (all []v1alpha1.RolloutStep) {
+func steps(soak time.Duration, nodes ...string) (all []v1beta1.RolloutStep) {
 	for _, n := range nodes {
-		all = append(all, v1alpha1.RolloutStep{Nodes: intstr.Parse(n), Soak: &metav1.Duration{Duration: soak}})
+		all = append(all, v1beta1.RolloutStep{Nodes: intstr.Parse(n), Soak: &metav1.Duration{Duration: soak}})
 	}
 	return all
 }
 
 func TestAPlanStepByStep(t *testing.T) {
 	w := planned(t, 4)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
 		s.Strategy.Steps, s.Strategy.MaxUnavailable = steps(time.Minute, "1"), ptr.To(intstr.FromInt32(2))
 	})
 	s := w.rolls("p", time.Minute, because(names.ReasonSoaking))
 	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
-	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 1, Waiting: 3}, s.Nodes)
+	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 4, Updated: 1, Waiting: 3}, s.NodeCounts)
 	g := w.gpuNode("node-3")
 	assert.Equal(t, names.ReasonWaitsForPlan, meta.FindStatusCondition(g.Status.Conditions, names.ConditionRolloutPending).Reason)
-	assert.Equal(t, names.DefaultProfile, g.Status.Desired.Profile)
+	assert.Equal(t, names.DefaultProfile, g.Status.Desired.ProfileName)
 	s = w.rolls("p", 3*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 4)
-	assert.Equal(t, v1alpha1.PlanNodes{Selected: 4, Updated: 4}, s.Nodes)
+	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 4, Updated: 4}, s.NodeCounts)
 	g = w.gpuNode("node-3")
-	assert.Equal(t, "Plan p", string(g.Status.Applied.Source)+" "+g.Status.Applied.Plan)
+	assert.Equal(t, "Plan p", string(g.Status.Applied.Source)+" "+g.Status.Applied.PlanName)
 	assert.False(t, pending(g))
 	assert.Equal(t, 2, w.budgetSeen)
-	require.NotNil(t, s.SwitchDuration)
+	require.NotNil(t, s.MeanSwitchDuration)
 
 	// An edit that disturbs no pod also goes step by step.
 	for _, n := range w.nodes {
-		n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return nil }
+		n.changes = func(*v1beta1.Switch) []v1beta1.GPUChange { return nil }
 	}
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) {
-		p.Spec.Rules[0].Sharing = &v1alpha1.Sharing{Replicas: ptr.To[int32](2)}
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
+		p.Spec.Rules[0].Sharing = &v1beta1.Sharing{Replicas: ptr.To[int32](2)}
 	})
 	s = w.rolls("p", time.Minute, because(names.ReasonSoaking))
-	assert.EqualValues(t, 2, s.Target)
-	assert.Equal(t, int32(1), s.Nodes.Updated)
+	assert.EqualValues(t, 2, s.TargetRevision)
+	assert.Equal(t, int32(1), s.NodeCounts.Updated)
 	w.passes(20, time.Second, "")
-	assert.Equal(t, int32(1), w.planStatus("p").Nodes.Updated)
+	assert.Equal(t, int32(1), w.planStatus("p").NodeCounts.Updated)
 	w.rolls("p", 3*time.Minute, because(names.ReasonComplete))
 }
 
 func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 	w := planned(t, 3)
 	for _, n := range w.nodes {
-		n.answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
+		n.answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(0, "1") })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Strategy.Steps = steps(0, "1") })
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonTooManyFailures))
-	assert.Equal(t, "node-0", s.Failed[0].Node)
-	assert.Equal(t, names.ReasonHardwareFailed, s.Failed[0].Reason)
+	assert.Equal(t, "node-0", s.FailedNodes[0].NodeName)
+	assert.Equal(t, names.ReasonHardwareFailed, s.FailedNodes[0].Reason)
 	w.passes(300, 10*time.Second, "")
 	assert.Len(t, w.have(names.DefaultProfile), 2, "no other node, and the failed one waits")
 	assert.Len(t, w.gpuNode("node-0").Status.History, 2, "nobody is disturbed again meanwhile")
@@ -168,8 +168,8 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 	for _, n := range w.nodes {
 		n.answer = nil
 	}
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Accepted = &v1alpha1.AcceptedFailures{Revision: 1, Failures: 1}
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Accepted = &v1beta1.AcceptedFailures{Revision: 1, Failures: 1}
 	})
 	w.rolls("p", 10*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 3)
@@ -177,16 +177,16 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 
 func TestAPlanThatStopsGoesBack(t *testing.T) {
 	w := planned(t, 3)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.OnFailure = v1alpha1.OnFailureUndo })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Strategy.OnFailure = v1beta1.OnFailureUndo })
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 	good := w.gpuNode("node-1").Status.Applied.Hash
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
-	w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Target == 2 && s.Nodes.Updated == 1 })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
+	w.rolls("p", time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.TargetRevision == 2 && s.NodeCounts.Updated == 1 })
 	// A GPU of the node that was switched becomes unhealthy.
 	n := w.nodes["node-0"]
-	n.unhealthy = []v1alpha1.UnhealthyGPU{{Name: gpuA, Since: metav1.NewTime(w.clock.Now())}}
+	n.unhealthy = []v1beta1.UnhealthyGPU{{Name: gpuA, DetectionTime: metav1.NewTime(w.clock.Now())}}
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonUndone))
-	assert.EqualValues(t, 1, s.Target)
+	assert.EqualValues(t, 1, s.TargetRevision)
 	assert.True(t, s.History[0].Rejected)
 	for _, name := range w.have("cpx") {
 		assert.Equal(t, good, w.gpuNode(name).Status.Applied.Hash)
@@ -194,7 +194,7 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 	assert.Len(t, w.have("cpx"), 3)
 
 	// Back to what nodes had without the plan.
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 2} })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} })
 	n.unhealthy = nil
 	w.passes(60, time.Second, "")
 	assert.Len(t, w.have(names.DefaultProfile), 3)
@@ -203,18 +203,18 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 // A controller that starts goes on where a plan waits for a person, and where one has undone it.
 func TestTheControllerOfAPlanKilledWhileItWaits(t *testing.T) {
 	w := planned(t, 3)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(1), Approval: true}}
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Approval: true}}
 	})
 	w.rolls("p", 5*time.Minute, because(names.ReasonWaitsForApproval))
 	w.startController()
 	w.passes(30, time.Second, "")
 	assert.Equal(t, names.ReasonWaitsForApproval, progressing(w.planStatus("p")))
 	assert.Len(t, w.have("cpx"), 1)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Approved = &v1alpha1.StepApproval{Revision: 1, Step: 1} })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 1, Step: 1} })
 	w.startController()
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Undo = &v1alpha1.RevisionUndo{Revision: 1} })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} })
 	w.all()
 	w.startController()
 	w.passes(60, time.Second, "")
@@ -231,51 +231,51 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	g := w.gpuNode("node-1")
 	g.Spec.Enabled = ptr.To(false)
 	require.NoError(t, w.api.Update(t.Context(), g))
-	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
+	w.plan("p", func(*v1beta1.PartitionPlanSpec) {})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
-	assert.Equal(t, v1alpha1.PlanNodes{Selected: 3, Updated: 1, Overruled: 2}, s.Nodes)
+	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 3, Updated: 1, Overridden: 2}, s.NodeCounts)
 	assert.Equal(t, []string{"node-2"}, w.have("cpx"))
-	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, names.ConditionOverruled)
-	assert.Equal(t, names.ReasonPlanOverruled, c.Reason)
+	c := meta.FindStatusCondition(w.gpuNode("node-0").Status.Conditions, names.ConditionOverridden)
+	assert.Equal(t, names.ReasonPlanOverridden, c.Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile=spx names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
 	// A label that is set later is obeyed, too.
 	w.wants("node-2", "spx")
-	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Overruled == 3 && len(w.have("spx")) == 2 })
+	w.rolls("p", 5*time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.NodeCounts.Overridden == 3 && len(w.have("spx")) == 2 })
 	w.wants("node-2", "")
 	// Without the label the plan applies.
 	w.wants("node-0", "")
-	w.rolls("p", 5*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 2 })
+	w.rolls("p", 5*time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.NodeCounts.Updated == 2 })
 	assert.Equal(t, []string{"node-0", "node-2"}, w.have("cpx"))
 }
 
 func TestTwoPlansForOneNode(t *testing.T) {
 	w := planned(t, 2)
 	w.label("node-1", "rack", "b")
-	w.plan("all", func(*v1alpha1.PartitionPlanSpec) {})
+	w.plan("all", func(*v1beta1.PartitionPlanSpec) {})
 	w.clock.Step(time.Second)
-	w.plan("rack", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Profile, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
+	w.plan("rack", func(s *v1beta1.PartitionPlanSpec) {
+		s.ProfileName, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
 	})
 	w.rolls("rack", time.Minute, because(names.ReasonComplete))
 	s := w.rolls("all", time.Minute, because(names.ReasonComplete))
-	assert.Equal(t, int32(1), s.Nodes.Selected)
+	assert.Equal(t, int32(1), s.NodeCounts.Selected)
 	assert.Equal(t, []string{"node-1"}, w.have("spx"))
 	// The other one takes over when the first is gone.
-	require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "rack"}}))
-	w.rolls("all", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Updated == 2 })
+	require.NoError(t, w.api.Delete(t.Context(), &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "rack"}}))
+	w.rolls("all", time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.NodeCounts.Updated == 2 })
 	assert.Len(t, w.have("cpx"), 2)
 }
 
 func TestANodeThatJoins(t *testing.T) {
 	w := planned(t, 2)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {})
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {})
 	w.rolls("p", time.Minute, because(names.ReasonComplete))
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Paused = true })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Paused = true })
 	w.all()
 	w.addNode("node-2")
 	w.run("node-2", time.Minute, inProfile("cpx"))
-	s := w.rolls("p", time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool { return s.Nodes.Selected == 3 })
+	s := w.rolls("p", time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.NodeCounts.Selected == 3 })
 	assert.Equal(t, names.ReasonPaused, progressing(s), "it gets its profile in spite of that")
 }
 
@@ -283,12 +283,12 @@ func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 	w := planned(t, 3)
 	w.pod("node-0", "web", gpuA, gpuA)
 	w.blocks(refuse("no"))
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Strategy.Order = &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "none"}
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Strategy.Order = &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
 	})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
 	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
-	assert.Equal(t, names.ReasonDrainBlocked, s.SetAside[0].Reason)
+	assert.Equal(t, names.ReasonDrainBlocked, s.SetAsideNodes[0].Reason)
 	assert.Nil(t, s.Stopped)
 	w.blocks(nil)
 	w.rolls("p", time.Hour, because(names.ReasonComplete))
@@ -301,7 +301,7 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 	for at := 0; ; at += each {
 		w := planned(t, 3)
 		w.pod("node-0", "web", gpuA, gpuA)
-		w.plan("p", func(s *v1alpha1.PartitionPlanSpec) { s.Strategy.Steps = steps(5*time.Second, "1") })
+		w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Strategy.Steps = steps(5*time.Second, "1") })
 		writes, killed := 0, false
 		w.lose = func() error {
 			if writes++; writes == at+1 {
@@ -311,7 +311,7 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 			}
 			return nil
 		}
-		w.rolls("p", 10*time.Minute, func(s *v1alpha1.PartitionPlanStatus) bool {
+		w.rolls("p", 10*time.Minute, func(s *v1beta1.PartitionPlanStatus) bool {
 			if killed && w.refuse != nil {
 				w.refuse, w.lose = nil, nil
 				w.startController()
@@ -320,10 +320,10 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 		})
 		assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "write %d", at)
 		assert.Equal(t, 1, w.budgetSeen, "write %d", at)
-		switches := []v1alpha1.SwitchRecord{w.gpuNode("node-0").Status.History[0], w.gpuNode("node-1").Status.History[0], w.gpuNode("node-2").Status.History[0]}
-		slices.SortFunc(switches, func(a, b v1alpha1.SwitchRecord) int { return a.Started.Compare(b.Started.Time) })
-		canary := switches[0].Started.Add(switches[0].Duration.Duration)
-		assert.GreaterOrEqual(t, switches[1].Started.Sub(canary), 5*time.Second, "the soak, write %d", at)
+		switches := []v1beta1.SwitchRecord{w.gpuNode("node-0").Status.History[0], w.gpuNode("node-1").Status.History[0], w.gpuNode("node-2").Status.History[0]}
+		slices.SortFunc(switches, func(a, b v1beta1.SwitchRecord) int { return a.StartTime.Compare(b.StartTime.Time) })
+		canary := switches[0].StartTime.Add(switches[0].Duration.Duration)
+		assert.GreaterOrEqual(t, switches[1].StartTime.Sub(canary), 5*time.Second, "the soak, write %d", at)
 		if !killed {
 			require.Greater(t, at, 10)
 			return
@@ -333,8 +333,8 @@ func TestTheControllerOfAPlanKilledAtEachWrite(t *testing.T) {
 
 // refusePlans has somebody's policy refuse the status of plans.
 func refusePlans(verb string, o client.Object) error {
-	if _, ok := o.(*v1alpha1.PartitionPlan); ok && verb == "status" {
-		return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
+	if _, ok := o.(*v1beta1.PartitionPlan); ok && verb == "status" {
+		return apierrors.NewForbidden(v1beta1.GroupVersion.WithResource("partitionplans").GroupResource(), o.GetName(), assert.AnError)
 	}
 	return nil
 }
@@ -342,7 +342,7 @@ func refusePlans(verb string, o client.Object) error {
 func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 	w := planned(t, 2)
 	w.refuse = refusePlans
-	w.plan("p", func(*v1alpha1.PartitionPlanSpec) {})
+	w.plan("p", func(*v1beta1.PartitionPlanSpec) {})
 	w.passes(10, time.Second, "")
 	assert.Empty(t, w.have("cpx"))
 	w.refuse = nil
@@ -353,7 +353,7 @@ func TestAPlanWhoseStatusIsRefusedBeginsNothing(t *testing.T) {
 func TestNodesWithoutAPlanStopToo(t *testing.T) {
 	w := planned(t, 3)
 	for i := range 3 {
-		w.nodes[fmt.Sprintf("node-%d", i)].answer = applyingEnds(v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO")
+		w.nodes[fmt.Sprintf("node-%d", i)].answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 		w.wants(fmt.Sprintf("node-%d", i), "cpx")
 	}
 	w.passes(30, time.Second, "")
@@ -381,14 +381,14 @@ func TestANodeThatKeepsItsProfileHoldsNoPlace(t *testing.T) {
 			require.NoError(t, w.api.Update(t.Context(), g))
 		},
 		"profile deleted": func(w *world) {
-			require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "spx"}}))
+			require.NoError(t, w.api.Delete(t.Context(), &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "spx"}}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := planned(t, 3)
 			w.pod("node-0", "web", gpuA, gpuA)
 			w.wants("node-0", "cpx")
-			w.run("node-0", time.Minute, func(g *v1alpha1.GPUNode) bool { return g.Status.State == v1alpha1.Draining })
+			w.run("node-0", time.Minute, func(g *v1beta1.GPUNode) bool { return g.Status.State == v1beta1.Draining })
 			w.wants("node-1", "spx")
 			w.round("node-1")
 			keep(w)
@@ -409,14 +409,14 @@ func TestANodeOfAPlanWhoseLabelCannotBeFollowed(t *testing.T) {
 	w.configMap(migConfigs, migConfig)
 	w.startController()
 	w.label("node-0", names.LabelMIGConfig, "none")
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
-		s.Strategy.Order = &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "none"}
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Strategy.Order = &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
 	})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
 	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
-	require.Len(t, s.SetAside, 1)
-	assert.Equal(t, names.ReasonProfileNotFound, s.SetAside[0].Reason)
-	assert.Contains(t, s.SetAside[0].Message, "the node's label nvidia.com/mig.config")
+	require.Len(t, s.SetAsideNodes, 1)
+	assert.Equal(t, names.ReasonProfileNotFound, s.SetAsideNodes[0].Reason)
+	assert.Contains(t, s.SetAsideNodes[0].Message, "the node's label nvidia.com/mig.config")
 	before := w.gpuNode("node-0").ResourceVersion
 	w.passes(10, time.Minute, "")
 	assert.Equal(t, before, w.gpuNode("node-0").ResourceVersion, "nothing is admitted again and again")
@@ -427,7 +427,7 @@ func TestANodeOfAPlanWhoseLabelCannotBeFollowed(t *testing.T) {
 // A plan whose status cannot be written keeps the next controller from nothing else.
 func TestAPlanThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	w := planned(t, 2)
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"none": ""}}
 	})
 	w.refuse = refusePlans
@@ -440,15 +440,15 @@ func TestAPlanThatIsRefusedHoldsUpNoOther(t *testing.T) {
 func TestAnInvalidSelectorKeepsItsNodes(t *testing.T) {
 	w := planned(t, 2)
 	w.label("node-0", "pool", "a")
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	})
 	w.rolls("p", time.Minute, because(names.ReasonComplete))
-	w.plan("p", func(s *v1alpha1.PartitionPlanSpec) {
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
 		s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"a"}}}
 	})
 	s := w.rolls("p", time.Minute, because(names.ReasonInvalidSelector))
 	w.passes(5, time.Second, "")
-	assert.EqualValues(t, 1, s.Nodes.Selected)
+	assert.EqualValues(t, 1, s.NodeCounts.Selected)
 	assert.Equal(t, []string{"node-0"}, w.have("cpx"))
 }

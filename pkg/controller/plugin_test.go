@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -30,7 +30,7 @@ type fakeNode struct {
 	// applied is the hash that the hardware follows; memory is what the plugin has of
 	// its task.
 	applied string
-	task    v1alpha1.Task
+	task    v1beta1.Task
 	// since is when the task that is worked on was seen first.
 	working string
 	since   time.Time
@@ -39,26 +39,26 @@ type fakeNode struct {
 	dead    bool
 	slow    time.Duration
 	owners  []string
-	changes func(sw *v1alpha1.Switch) []v1alpha1.GPUChange
+	changes func(sw *v1beta1.Switch) []v1beta1.GPUChange
 	// second is the plan that is made once the taints stand, nil: changes again.
-	second func(sw *v1alpha1.Switch) (changes []v1alpha1.GPUChange, shrinking []string)
+	second func(sw *v1beta1.Switch) (changes []v1beta1.GPUChange, shrinking []string)
 	// dropped: the API server drops device taints.
 	dropped   bool
 	basis     string
-	answer    func(sw *v1alpha1.Switch, state v1alpha1.State) (v1alpha1.TaskPhase, string, string)
-	unhealthy []v1alpha1.UnhealthyGPU
+	answer    func(sw *v1beta1.Switch, state v1beta1.State) (v1beta1.TaskPhase, string, string)
+	unhealthy []v1beta1.UnhealthyGPU
 	wrong     bool     // it publishes something else than it says
 	gone      []string // devices that it does not publish
 	foreign   []string // devices that it holds for claims that are gone
 	kept      []string // devices that may be held while their GPU is changed
 	// taints is the order whose taints it publishes, on tainted with a value. plan is what
 	// it answered last to an order.
-	taints  *v1alpha1.PublishedTaints
+	taints  *v1beta1.PublishedTaints
 	tainted []string
 	// withheld are the GPUs of which it publishes only what claims hold.
 	withheld []string
 	value    string
-	plan     []v1alpha1.GPUChange
+	plan     []v1beta1.GPUChange
 
 	quick bool // there are no claims, and slices are made when they are asked for
 
@@ -67,9 +67,9 @@ type fakeNode struct {
 }
 
 // applyingEnds is an answer of a plugin that cannot apply the profile.
-func applyingEnds(phase v1alpha1.TaskPhase, reason, message string) func(*v1alpha1.Switch, v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-	return func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Applying {
+func applyingEnds(phase v1beta1.TaskPhase, reason, message string) func(*v1beta1.Switch, v1beta1.State) (v1beta1.TaskPhase, string, string) {
+	return func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
+		if s == v1beta1.Applying {
 			return phase, reason, message
 		}
 		return "", "", ""
@@ -84,15 +84,15 @@ func (w *world) addNode(name string, gpus ...string) *fakeNode {
 		gpus = []string{gpuA, gpuB}
 	}
 	n := &fakeNode{name: name, gpus: gpus}
-	n.changes = func(sw *v1alpha1.Switch) []v1alpha1.GPUChange {
-		if sw.To.Profile == "" || sw.To.Profile == names.DefaultProfile {
+	n.changes = func(sw *v1beta1.Switch) []v1beta1.GPUChange {
+		if sw.To.ProfileName == "" || sw.To.ProfileName == names.DefaultProfile {
 			return nil
 		}
-		return []v1alpha1.GPUChange{{GPU: n.gpus[0], What: "partitions for " + sw.To.Profile}}
+		return []v1beta1.GPUChange{{GPU: n.gpus[0], Description: "partitions for " + sw.To.ProfileName}}
 	}
 	w.nodes[name] = n
 	require.NoError(w.t, w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}))
-	require.NoError(w.t, w.api.Create(w.t.Context(), &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	require.NoError(w.t, w.api.Create(w.t.Context(), &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	n.plugin(w)
 	return n
 }
@@ -123,7 +123,7 @@ func (n *fakeNode) plugin(w *world) {
 	if n.dead {
 		return
 	}
-	var g v1alpha1.GPUNode
+	var g v1beta1.GPUNode
 	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: n.name}, &g); err != nil {
 		if n.taint(&g.Status); apierrors.IsNotFound(err) && !n.quick {
 			n.publish(w)
@@ -152,48 +152,48 @@ func (n *fakeNode) plugin(w *world) {
 const settles = time.Second
 
 // taint has devices tainted as the controller orders it.
-func (n *fakeNode) taint(s *v1alpha1.GPUNodeStatus) {
+func (n *fakeNode) taint(s *v1beta1.GPUNodeStatus) {
 	n.taints, n.tainted, n.withheld, n.value = nil, nil, nil, ""
-	if s.OrdersTaints() {
-		n.taints = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order, Withheld: n.dropped}
-		n.value = names.RepartitioningTaintValue(s.Switch.To.Profile)
+	if s.RequestsTaints() {
+		n.taints = &v1beta1.PublishedTaints{SwitchID: s.Switch.ID, TaintGeneration: s.Switch.TaintGeneration, Withheld: n.dropped}
+		n.value = names.RepartitioningTaintValue(s.Switch.To.ProfileName)
 		if s.Switch.Withhold {
 			n.withheld = s.Switch.GPUs
 		}
 		if !n.dropped {
-			n.tainted = slices.Concat(s.Switch.GPUs, s.Switch.Shrinking)
+			n.tainted = slices.Concat(s.Switch.GPUs, s.Switch.ShrinkingGPUs)
 		}
 	}
 }
 
 // late is how long it takes until it answers.
-func (n *fakeNode) late(state v1alpha1.State) time.Duration {
-	if state == v1alpha1.Tainted && !n.quick {
+func (n *fakeNode) late(state v1beta1.State) time.Duration {
+	if state == v1beta1.Tainted && !n.quick {
 		return max(n.slow, settles)
 	}
 	return n.slow
 }
 
 // work answers what the controller asks.
-func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
+func (n *fakeNode) work(w *world, g *v1beta1.GPUNode) {
 	sw, state := g.Status.Switch, g.Status.State
 	if !g.Status.AwaitsPlugin(&n.task) {
 		return
 	}
-	if key := fmt.Sprint(sw.ID, state, sw.Order); n.working != key {
+	if key := fmt.Sprint(sw.ID, state, sw.TaintGeneration); n.working != key {
 		n.working, n.since = key, w.clock.Now()
 	}
 	if w.clock.Now().Sub(n.since) < n.late(state) {
 		return
 	}
-	task := v1alpha1.Task{Switch: sw.ID, State: state, Phase: v1alpha1.TaskDone}
-	if state == v1alpha1.Planning {
-		task.Phase, task.Changes = v1alpha1.TaskPlanned, n.changes(sw)
+	task := v1beta1.Task{SwitchID: sw.ID, State: state, Phase: v1beta1.TaskDone}
+	if state == v1beta1.Planning {
+		task.Phase, task.Changes = v1beta1.TaskPlanned, n.changes(sw)
 	}
-	if state == v1alpha1.Tainted {
-		task.Phase, task.Order, task.Changes = v1alpha1.TaskPlanned, sw.Order, n.changes(sw)
+	if state == v1beta1.Tainted {
+		task.Phase, task.TaintGeneration, task.Changes = v1beta1.TaskPlanned, sw.TaintGeneration, n.changes(sw)
 		if n.second != nil {
-			task.Changes, task.Shrinking = n.second(sw)
+			task.Changes, task.ShrinkingGPUs = n.second(sw)
 		}
 		n.plan = task.Changes
 	}
@@ -202,7 +202,7 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 			task.Phase, task.Reason, task.Message = phase, reason, message
 		}
 	}
-	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning && state != v1alpha1.Tainted {
+	if task.Phase == v1beta1.TaskDone && state != v1beta1.Planning && state != v1beta1.Tainted {
 		desired := sw.Target(state)
 		for _, change := range n.plan {
 			if gpuID := change.GPU; n.applied != desired.Hash && len(sw.GPUs) > 0 {
@@ -306,22 +306,22 @@ func (n *fakeNode) publish(w *world) {
 	}
 }
 
-func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
-	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, InputHash: n.basis, Unhealthy: n.unhealthy}
+func (n *fakeNode) report(w *world) *v1beta1.NodeReport {
+	r := &v1beta1.NodeReport{BootID: "boot", GPUCount: int32(len(n.gpus)), AppliedHash: n.applied, OtherSystems: n.owners, InputHash: n.basis, UnhealthyGPUs: n.unhealthy}
 	if n.taints != nil {
-		r.Taints = n.taints.DeepCopy()
+		r.PublishedTaints = n.taints.DeepCopy()
 	}
 	for _, gpuID := range n.gpus {
-		c := v1alpha1.GPUReport{Name: gpuID, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(w, gpuID)), Held: n.held(w, gpuID)}
+		c := v1beta1.GPUReport{Name: gpuID, Vendor: "nvidia", Product: "H100", SliceHash: publish.Digest(n.devices(w, gpuID)), HeldDevices: n.held(w, gpuID)}
 		r.GPUs = append(r.GPUs, c)
-		r.Held += int32(len(c.Held))
+		r.ClaimCount += int32(len(c.HeldDevices))
 	}
-	if n.task.Switch != "" {
+	if n.task.SwitchID != "" {
 		r.Task = n.task.DeepCopy()
 	}
 	return r
 }
 
-func equalReports(a, b *v1alpha1.NodeReport) bool {
+func equalReports(a, b *v1beta1.NodeReport) bool {
 	return assert.ObjectsAreEqual(a.DeepCopy(), b.DeepCopy()) || fmt.Sprintf("%+v%+v", *a, a.Task) == fmt.Sprintf("%+v%+v", *b, b.Task)
 }

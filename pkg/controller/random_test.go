@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/test/short"
 )
@@ -77,21 +77,21 @@ func (c *chaos) happens() {
 	c.one("node-a", append(c.faults("node-a"), []happening{
 		{"another profile", func() { c.wants("node-a", c.pick("old", "cpx", "spx", "missing", "")) }},
 		{"the profile is changed", func() {
-			c.profile(c.pick("cpx", "spx"), func(p *v1alpha1.PartitionProfile) {
-				p.Spec.Rules[0].AMD.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")
-				p.Spec.Switch = &v1alpha1.SwitchPolicy{
-					AfterDeadline: v1alpha1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1alpha1.Reboot(c.pick("Never", "Allowed")),
+			c.profile(c.pick("cpx", "spx"), func(p *v1beta1.PartitionProfile) {
+				p.Spec.Rules[0].XCP.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")
+				p.Spec.Switch = &v1beta1.SwitchPolicy{
+					AfterDeadline: v1beta1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1beta1.Reboot(c.pick("Never", "Allowed")),
 					NodeTaint: c.rand.IntN(2) == 0,
 				}
 			})
 		}},
 		{"enabled or not", func() { c.enable(c.rand.IntN(2) == 0) }},
-		{"the plugin has forgotten its task", func() { c.node.task, c.node.working = v1alpha1.Task{}, "" }},
+		{"the plugin has forgotten its task", func() { c.node.task, c.node.working = v1beta1.Task{}, "" }},
 		{"the plugin is slow", func() { c.node.slow = time.Duration(c.rand.IntN(90)) * time.Second }},
 		{"the plugin answers something else", func() {
-			phase := v1alpha1.TaskPhase(c.pick("", "", "Refused", "Failed", "RebootRequired"))
-			state := v1alpha1.State(c.pick("Planning", "Tainted", "Applying", "RollingBack", "Rebooting"))
-			c.node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+			phase := v1beta1.TaskPhase(c.pick("", "", "Refused", "Failed", "RebootRequired"))
+			state := v1beta1.State(c.pick("Planning", "Tainted", "Applying", "RollingBack", "Rebooting"))
+			c.node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
 				if s == state {
 					return phase, "not a reason", "it was so"
 				}
@@ -122,7 +122,7 @@ func (c *chaos) happens() {
 				c.works()
 				c.round("node-a")
 				c.clean("node-a")
-				g := &v1alpha1.GPUNode{}
+				g := &v1beta1.GPUNode{}
 				g.Name = "node-a"
 				require.NoError(c.t, c.api.Create(c.t.Context(), g))
 			}
@@ -181,31 +181,31 @@ func (c *chaos) enable(yes bool) {
 // second has the plugin change its mind once the taints stand.
 func (c *chaos) second() {
 	which := c.rand.IntN(4)
-	c.node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
+	c.node.second = func(sw *v1beta1.Switch) ([]v1beta1.GPUChange, []string) {
 		changes := c.node.changes(sw)
 		switch which {
 		case 0:
 			return changes, []string{gpuB}
 		case 1:
-			return append(changes, v1alpha1.GPUChange{GPU: gpuB, What: "too"}), nil
+			return append(changes, v1beta1.GPUChange{GPU: gpuB, Description: "too"}), nil
 		case 2:
 			return nil, nil
 		}
-		return append(changes, v1alpha1.GPUChange{GPU: "gpu-of-another-node"}), nil
+		return append(changes, v1beta1.GPUChange{GPU: "gpu-of-another-node"}), nil
 	}
 }
 
 // addPod adds a pod as the scheduler would: not on a GPU that is tainted.
 func (c *chaos) addPod() {
 	gpuID := c.pick(gpuA, gpuB)
-	if c.taintedGPUs("node-a")[gpuID] != "" || c.node.dropped && c.gpuNode("node-a").Status.OrdersTaints() {
+	if c.taintedGPUs("node-a")[gpuID] != "" || c.node.dropped && c.gpuNode("node-a").Status.RequestsTaints() {
 		return
 	}
 	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, gpuID)) > 0 {
 		return
 	}
 	// The node would refuse it while it changes the GPU.
-	if s := c.gpuNode("node-a").Status.State; s == v1alpha1.Applying || s == v1alpha1.Rebooting || s == v1alpha1.RollingBack {
+	if s := c.gpuNode("node-a").Status.State; s == v1beta1.Applying || s == v1beta1.Rebooting || s == v1beta1.RollingBack {
 		return
 	}
 	c.pods++
@@ -217,22 +217,22 @@ func (c *chaos) addPod() {
 // holds checks what must hold at any time.
 func (c *chaos) holds() {
 	n := c.gpuNode("node-a")
-	if !n.Status.OrdersTaints() {
+	if !n.Status.RequestsTaints() {
 		if !c.node.dead {
 			assert.Empty(c.t, c.taintedGPUs("node-a"), "devices are tainted in state %s", n.Status.State)
 		}
 		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
 		// Since has whole seconds.
-		ended := n.Status.Since == nil || c.clock.Now().After(n.Status.Since.Add(rollout.UntaintPatience+time.Second))
-		if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; ended && c.lastErr == nil && rests {
+		ended := n.Status.StateChangeTime == nil || c.clock.Now().After(n.Status.StateChangeTime.Add(rollout.UntaintPatience+time.Second))
+		if rests := n.Status.State == v1beta1.Idle || n.Status.State == v1beta1.Failed; ended && c.lastErr == nil && rests {
 			assert.False(c.t, c.busy("node-a"), "a place in the budget in state %s", n.Status.State)
 		}
 	} else {
 		assert.True(c.t, c.busy("node-a") || c.lastErr != nil, "no place in the budget in state %s", n.Status.State)
 	}
 	// Whether a node rests is looked up in the caches.
-	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.stale == nil {
-		assert.True(c.t, c.clock.Now().Before(sw.Deadline.Add(10*time.Second)), "state %s outlives its deadline: %s", n.Status.State, ready(n).Message)
+	if sw := n.Status.Switch; sw != nil && sw.DeadlineTime != nil && c.stale == nil {
+		assert.True(c.t, c.clock.Now().Before(sw.DeadlineTime.Add(10*time.Second)), "state %s outlives its deadline: %s", n.Status.State, ready(n).Message)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			c.node.second = nil
 			c.works()
 			c.enable(true)
-			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+			w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
 			w.wants("node-a", "cpx")
 			n := w.run("node-a", 2*time.Hour, inProfile("cpx"))
 			w.stays(n, "cpx")

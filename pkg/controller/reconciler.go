@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
@@ -35,7 +35,7 @@ type Reconciler struct {
 	Plans *plans.Decider
 	state.Machine
 	// Policy has the defaults for profiles.
-	Policy v1alpha1.SwitchPolicy
+	Policy v1beta1.SwitchPolicy
 	// PauseLabels are the node labels that are changed to pause clients.
 	PauseLabels []string
 	// ClientNamespaces are the namespaces of the clients, whose pods are waited for.
@@ -79,7 +79,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	if err := r.Plans.Begin(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	var gpuNode v1alpha1.GPUNode
+	var gpuNode v1beta1.GPUNode
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)
 	if apierrors.IsNotFound(err) {
 		// The cache may be late: a node that was just created is not gone.
@@ -141,9 +141,9 @@ func (r *Reconciler) again(wake time.Time) reconcile.Result {
 
 // quiet reports whether there is nothing to do for an idle or failed node, from the caches
 // alone. This is the most common case, and needs no request.
-func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (bool, time.Time, error) {
+func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node, said *adopt.Result) (bool, time.Time, error) {
 	switch gpuNode.Status.State {
-	case v1alpha1.Idle, v1alpha1.Failed:
+	case v1beta1.Idle, v1beta1.Failed:
 	default:
 		return false, time.Time{}, nil
 	}
@@ -158,7 +158,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		return false, time.Time{}, err
 	}
 	f := &state.Facts{Now: r.Clock.Now(), Choice: choice}
-	if gpuNode.Status.State == v1alpha1.Failed {
+	if gpuNode.Status.State == v1beta1.Failed {
 		f.LookAgain = r.memory.lookAt(gpuNode.Name)
 	}
 	step := r.Next(gpuNode, f)
@@ -169,7 +169,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 const manySteps = 8
 
 // advance takes steps until the node waits for something, and returns when to look again.
-func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node, said *adopt.Result) (time.Time, error) {
+func (r *Reconciler) advance(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node, said *adopt.Result) (time.Time, error) {
 	for range manySteps {
 		facts, looking := r.facts(ctx, gpuNode, node, said)
 		if facts == nil {
@@ -210,27 +210,27 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 }
 
 // changesCourse reports whether a step begins or cancels a switch.
-func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
+func changesCourse(before *v1beta1.GPUNodeStatus, step *state.Step) bool {
 	if switchID(&step.Status) == switchID(before) {
 		return false
 	}
-	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
+	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1beta1.ResultSucceeded
 }
 
 // drain evicts pods, and updates the holders.
-func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *state.Facts, force bool) error {
+func (r *Reconciler) drain(ctx context.Context, gpuNode *v1beta1.GPUNode, facts *state.Facts, force bool) error {
 	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
 	for _, pod := range leave {
-		r.reportEviction(pod, gpuNode.Status.Switch.To.Profile, force)
+		r.reportEviction(pod, gpuNode.Status.Switch.To.ProfileName, force)
 	}
 	facts.Evicted = r.memory.evicted(gpuNode.Name, int32(len(leave)))
-	if gpuNode.Status.State == v1alpha1.Verifying {
+	if gpuNode.Status.State == v1beta1.Verifying {
 		return errors.Join(err, r.verify(ctx, gpuNode, facts))
 	}
 	return errors.Join(err, r.lookAtPods(ctx, gpuNode, facts))
 }
 
-func switchID(s *v1alpha1.GPUNodeStatus) string {
+func switchID(s *v1beta1.GPUNodeStatus) string {
 	if s.Switch == nil {
 		return ""
 	}
@@ -239,11 +239,11 @@ func switchID(s *v1alpha1.GPUNodeStatus) string {
 
 // take performs a step. The taint and labels of the Node are removed before the new state is
 // written; enforce sets them after it.
-func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, moved bool) error {
+func (r *Reconciler) take(ctx context.Context, gpuNode *v1beta1.GPUNode, step *state.Step, moved bool) error {
 	before := gpuNode.Status.DeepCopy()
-	if !step.Status.OrdersTaints() {
-		var tainted *v1alpha1.Switch
-		if before.OrdersTaints() {
+	if !step.Status.RequestsTaints() {
+		var tainted *v1beta1.Switch
+		if before.RequestsTaints() {
 			tainted = before.Switch
 		}
 		if err := r.release(ctx, gpuNode.Name, tainted); err != nil {
@@ -251,13 +251,13 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		}
 	}
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
-		if !before.OrdersTaints() && plans.Refused(err) {
+		if !before.RequestsTaints() && plans.Refused(err) {
 			// Other nodes must not wait for a node whose status cannot be written.
 			r.Plans.Suspend(gpuNode.Name)
 		}
 		return err
 	}
-	if gpuNode.Status.State != v1alpha1.Failed {
+	if gpuNode.Status.State != v1beta1.Failed {
 		r.memory.unblocked(gpuNode.Name)
 	}
 	if moved {
@@ -267,7 +267,7 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 }
 
 // write writes the status if it changed. Changes that only inform people can be delayed.
-func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, urgent bool) error {
+func (r *Reconciler) write(ctx context.Context, gpuNode *v1beta1.GPUNode, step *state.Step, urgent bool) error {
 	if equality.Semantic.DeepEqual(step.Status, gpuNode.Status) {
 		return nil
 	}
@@ -290,12 +290,12 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 // patchStatus writes a status. If it ends the taints, they have been removed from the Node
 // already; a conflict with a report of the plugin, or with a decision on the next profile, is then
 // retried here, so that they are not set and removed once more.
-func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
-	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
+func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1beta1.GPUNode, status *v1beta1.GPUNodeStatus) error {
+	leaves := gpuNode.Status.RequestsTaints() && !status.RequestsTaints()
 	for {
 		before := gpuNode.DeepCopy()
 		gpuNode.Status = *status.DeepCopy()
-		gpuNode.Status.Node, gpuNode.Status.Admitted = before.Status.Node, before.Status.Admitted
+		gpuNode.Status.Node, gpuNode.Status.AdmittedHash = before.Status.Node, before.Status.AdmittedHash
 		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			return nil
@@ -304,12 +304,12 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 		if !leaves || !apierrors.IsConflict(err) {
 			return err
 		}
-		var now v1alpha1.GPUNode
+		var now v1beta1.GPUNode
 		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(gpuNode), &now); err != nil {
 			return err
 		}
 		old := before.Status
-		old.Node, old.Admitted = now.Status.Node, now.Status.Admitted
+		old.Node, old.AdmittedHash = now.Status.Node, now.Status.AdmittedHash
 		if now.UID != before.UID || !equality.Semantic.DeepEqual(old, now.Status) {
 			return err
 		}
@@ -318,24 +318,24 @@ func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode,
 }
 
 // informsOnly reports whether two statuses differ only in messages and counts.
-func informsOnly(a, b *v1alpha1.GPUNodeStatus) bool {
+func informsOnly(a, b *v1beta1.GPUNodeStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {
+	for _, s := range []*v1beta1.GPUNodeStatus{a, b} {
 		for i := range s.Conditions {
 			s.Conditions[i].Message = ""
 		}
 		if s.Switch != nil {
-			s.Switch.Evicted = 0
+			s.Switch.EvictedPods = 0
 		}
 	}
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-func since(s *v1alpha1.GPUNodeStatus) time.Time {
+func since(s *v1beta1.GPUNodeStatus) time.Time {
 	if s.Switch == nil {
 		return time.Time{}
 	}
-	return s.Switch.Since.Time
+	return s.Switch.StateChangeTime.Time
 }
 
 // gone cleans up after a GPUNode that was deleted.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
@@ -27,16 +27,16 @@ func refuseNodes(verb string, o client.Object) error {
 }
 
 func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
-	for _, state := range []v1alpha1.State{v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
+	for _, state := range []v1beta1.State{v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack} {
 		t.Run(string(state), func(t *testing.T) {
 			w, node := switching(t, state, withNodeTaint)
 			w.round("node-a")
 			w.refuse = refuseNodes
 			node.dead = true
 			w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
-			n := w.run("node-a", 30*time.Minute, is(v1alpha1.Failed))
+			n := w.run("node-a", 30*time.Minute, is(v1beta1.Failed))
 			w.clean("node-a")
-			assert.Equal(t, w.gpuNode("node-a").Status.Node.Taints != nil, w.busy("node-a"), "the taints that its plugin publishes count")
+			assert.Equal(t, w.gpuNode("node-a").Status.Node.PublishedTaints != nil, w.busy("node-a"), "the taints that its plugin publishes count")
 			w.clock.Step(rollout.UntaintPatience)
 			w.round("node-a")
 			assert.False(t, w.busy("node-a"), "one node blocks no other")
@@ -45,12 +45,12 @@ func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 	}
 }
 
-func withNodeTaint(p *v1alpha1.PartitionProfile) {
-	p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true}
+func withNodeTaint(p *v1beta1.PartitionProfile) {
+	p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true}
 }
 
 func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
-	w, _ := switching(t, v1alpha1.Draining, withNodeTaint)
+	w, _ := switching(t, v1beta1.Draining, withNodeTaint)
 	w.round("node-a")
 	w.refuse = refuseNodes
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
@@ -72,7 +72,7 @@ func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
 		}
 		return nil
 	}
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, names.ReasonTaintFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "it is not known who holds the GPUs: list the pods of node node-a: pods is forbidden")
@@ -90,7 +90,7 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 		}
 		return nil
 	}
-	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Hour, is(v1beta1.Failed))
 	w.clean("node-a")
 	assert.Equal(t, names.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
@@ -103,7 +103,7 @@ func TestConflictsWithoutEndAreAnError(t *testing.T) {
 	w.byHand = true
 	w.refuse = func(verb string, o client.Object) error {
 		if verb == "status" {
-			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
+			return apierrors.NewConflict(v1beta1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
 		}
 		return nil
 	}
@@ -123,8 +123,8 @@ func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
 	w.profile("cpx")
 	w.twoNodes("cpx")
 	w.refuse = func(verb string, o client.Object) error {
-		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && g.Status.OrdersTaints() {
-			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)
+		if g, ok := o.(*v1beta1.GPUNode); ok && verb == "status" && g.Name == "node-a" && g.Status.RequestsTaints() {
+			return apierrors.NewInvalid(v1beta1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)
 		}
 		return nil
 	}

@@ -9,20 +9,20 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // The second plan names more GPUs: they are tainted before anybody leaves.
 func TestASecondPlanThatNeedsMoreGPUs(t *testing.T) {
 	w, node := begun(t)
 	w.pod("node-a", "late", gpuB, gpuB)
-	node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
-		return []v1alpha1.GPUChange{{GPU: gpuA}, {GPU: gpuB}}, nil
+	node.second = func(sw *v1beta1.Switch) ([]v1beta1.GPUChange, []string) {
+		return []v1beta1.GPUChange{{GPU: gpuA}, {GPU: gpuB}}, nil
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
 	assert.Equal(t, []string{gpuA, gpuB}, n.Status.Switch.GPUs)
-	assert.Equal(t, int32(2), n.Status.Switch.Order)
+	assert.Equal(t, int32(2), n.Status.Switch.TaintGeneration)
 	assert.Equal(t, map[string]string{gpuA: "cpx", gpuB: "cpx"}, w.taintedGPUs("node-a"))
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.False(t, w.podThere("late"))
@@ -31,8 +31,8 @@ func TestASecondPlanThatNeedsMoreGPUs(t *testing.T) {
 // A pod that the second plan keeps is not evicted for what the first one said.
 func TestThePlanOfBeforeEvictsNobody(t *testing.T) {
 	w, node := begun(t)
-	node.second = func(*v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
-		return []v1alpha1.GPUChange{{GPU: gpuA, Keeps: []string{gpuA + deviceOf}}}, []string{gpuB}
+	node.second = func(*v1beta1.Switch) ([]v1beta1.GPUChange, []string) {
+		return []v1beta1.GPUChange{{GPU: gpuA, KeptDevices: []string{gpuA + deviceOf}}}, []string{gpuB}
 	}
 	node.kept = []string{gpuA + deviceOf}
 	w.wants("node-a", "cpx")
@@ -49,15 +49,15 @@ func TestASwitchOfASilentPluginDisturbsNobody(t *testing.T) {
 	w.pod("node-b", "other", gpuA, gpuA)
 	w.evict = refuse("no")
 	w.wants("node-b", "cpx")
-	w.run("node-b", time.Minute, is(v1alpha1.Draining))
+	w.run("node-b", time.Minute, is(v1beta1.Draining))
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, pending)
 	node.dead = true
 	w.evict = nil
 	w.run("node-b", time.Minute, inProfile("cpx"))
-	n := w.run("node-a", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+	n := w.run("node-a", 5*time.Minute, func(n *v1beta1.GPUNode) bool {
 		assert.False(t, hasNodeTaint(w.node("node-a")))
-		return n.Status.State == v1alpha1.Failed
+		return n.Status.State == v1beta1.Failed
 	})
 	assert.Equal(t, names.ReasonPluginSilent, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
@@ -70,15 +70,15 @@ func TestAnEditInTheMiddleKeepsTheTaints(t *testing.T) {
 	w, _ := begun(t)
 	w.evict = refuse("no")
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
 	id := n.Status.Switch.ID
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
-	n = w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
+	n = w.run("node-a", time.Minute, func(n *v1beta1.GPUNode) bool {
 		assert.NotEmpty(t, w.taintedGPUs("node-a"), "in state %s", n.Status.State)
 		assert.True(t, w.busy("node-a"))
-		return n.Status.State == v1alpha1.Draining && n.Status.Switch.ID != id
+		return n.Status.State == v1beta1.Draining && n.Status.Switch.ID != id
 	})
-	assert.Equal(t, int32(2), n.Status.Switch.Order)
+	assert.Equal(t, int32(2), n.Status.Switch.TaintGeneration)
 	w.evict = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.Equal(t, 1, w.budgetSeen)
@@ -106,28 +106,28 @@ func TestACacheThatIsLateBeginsNoSwitch(t *testing.T) {
 
 // A GPU that fails after each boot must not have the node reboot for ever.
 func TestANodeIsRebootedOnce(t *testing.T) {
-	w, node := begun(t, func(p *v1alpha1.PartitionProfile) {
-		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	w, node := begun(t, func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
 	})
 	reboots := 0
-	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
 		switch s {
-		case v1alpha1.Applying:
-			return v1alpha1.TaskRebootRequired, names.ReasonNeedsReset, "refuses a reset"
-		case v1alpha1.Rebooting:
+		case v1beta1.Applying:
+			return v1beta1.TaskRebootRequired, names.ReasonNeedsReset, "refuses a reset"
+		case v1beta1.Rebooting:
 			reboots++
 			node.basis += "x" // It is another GPU after each boot.
-			return v1alpha1.TaskFailed, names.ReasonHardwareFailed, "EIO"
+			return v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO"
 		}
 		return "", "", ""
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1beta1.Failed))
 	assert.Contains(t, ready(n).Message, "is not rebooted again automatically")
 	w.passes(12*60, time.Minute, "node-a")
 	assert.Equal(t, 1, reboots)
 	node.answer = nil
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }
 
@@ -144,8 +144,8 @@ func TestAPodWhoseDeviceIsGoneLeaves(t *testing.T) {
 				})
 			}
 			withheld := false
-			node.answer = func(sw *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-				if s == v1alpha1.Applying && !w.podThere("stray") {
+			node.answer = func(sw *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
+				if s == v1beta1.Applying && !w.podThere("stray") {
 					withheld = sw.Withhold
 					node.gone = []string{gpuA + "-mig-1g-10gb-6"}
 					node.kept = []string{gpuA, gpuA + "-mig-1g-10gb-6"}

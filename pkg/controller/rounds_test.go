@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // round lets the controller look at a node, and its plugin. It returns when the
@@ -62,7 +62,7 @@ func (w *world) decide(node string) bool {
 
 // version is the version of a GPUNode.
 func (w *world) version(node string) string {
-	var g v1alpha1.GPUNode
+	var g v1beta1.GPUNode
 	_ = w.api.Get(w.t.Context(), client.ObjectKey{Name: node}, &g)
 	return g.ResourceVersion
 }
@@ -81,14 +81,14 @@ func (w *world) passes(steps int, each time.Duration, node string) {
 
 // run lets time pass until the node is as it should be, at the pace that the
 // controller asks for.
-func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode) bool) *v1alpha1.GPUNode {
+func (w *world) run(node string, long time.Duration, done func(*v1beta1.GPUNode) bool) *v1beta1.GPUNode {
 	w.t.Helper()
 	end := w.clock.Now().Add(long)
 	for {
 		wait := w.round(node)
 		n := w.gpuNode(node)
 		if done(n) {
-			if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; rests && w.busy(node) {
+			if rests := n.Status.State == v1beta1.Idle || n.Status.State == v1beta1.Failed; rests && w.busy(node) {
 				w.round(node) // the plugin has removed the taints
 			}
 			return n
@@ -113,22 +113,22 @@ func (w *world) pause(node string, wait time.Duration) time.Duration {
 	return wait
 }
 
-func ready(n *v1alpha1.GPUNode) *metav1.Condition {
+func ready(n *v1beta1.GPUNode) *metav1.Condition {
 	if c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady); c != nil {
 		return c
 	}
 	return &metav1.Condition{}
 }
 
-func inProfile(name string) func(*v1alpha1.GPUNode) bool {
-	return func(n *v1alpha1.GPUNode) bool {
-		return n.Status.State == v1alpha1.Idle && n.Status.Applied != nil && n.Status.Applied.Profile == name &&
-			n.Status.Node != nil && n.Status.Node.Applied == n.Status.Applied.Hash
+func inProfile(name string) func(*v1beta1.GPUNode) bool {
+	return func(n *v1beta1.GPUNode) bool {
+		return n.Status.State == v1beta1.Idle && n.Status.Applied != nil && n.Status.Applied.ProfileName == name &&
+			n.Status.Node != nil && n.Status.Node.AppliedHash == n.Status.Applied.Hash
 	}
 }
 
-func is(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
-	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
+func is(state v1beta1.State) func(*v1beta1.GPUNode) bool {
+	return func(n *v1beta1.GPUNode) bool { return n.Status.State == state }
 }
 
 // clean checks that nothing of ours is left on a node.
@@ -147,7 +147,7 @@ func (w *world) freeze() {
 	var objects []client.Object
 	for _, list := range []client.ObjectList{
 		&corev1.NodeList{}, &corev1.PodList{}, &resourceapi.ResourceClaimList{}, &resourceapi.ResourceSliceList{}, &resourceapi.DeviceClassList{},
-		&v1alpha1.GPUNodeList{}, &v1alpha1.PartitionProfileList{}, &v1alpha1.PartitionPlanList{},
+		&v1beta1.GPUNodeList{}, &v1beta1.PartitionProfileList{}, &v1beta1.PartitionPlanList{},
 	} {
 		require.NoError(w.t, w.api.List(w.t.Context(), list))
 		require.NoError(w.t, meta.EachListItem(list, func(o runtime.Object) error {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/short"
 )
@@ -76,14 +76,14 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	f := &fleet{world: w, due: map[string]time.Time{}}
 	w.wake, w.list, w.byHand = f.wakeNow, f.lists, true
 	w.profile("cpx")
-	nothing := v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
+	nothing := v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault, Hash: profile.Hash("", nil)}
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: nothing.Hash, quick: true}
-		n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return []v1alpha1.GPUChange{{GPU: gpuA}} }
+		n.changes = func(*v1beta1.Switch) []v1beta1.GPUChange { return []v1beta1.GPUChange{{GPU: gpuA}} }
 		w.nodes[name] = n
-		g := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing.DeepCopy()
+		g := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		g.Status.State, g.Status.Applied = v1beta1.Idle, nothing.DeepCopy()
 		g.Status.Node = n.report(w)
 		require.NoError(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: "node", Labels: map[string]string{names.LabelProfile: "cpx"},
@@ -127,7 +127,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	assert.LessOrEqual(t, w.budgetSeen, nodes/10, "the budget was exceeded")
 	assert.Equal(t, nodes/10, w.budgetSeen, "the budget was not used")
 	assert.Zero(t, w.moving())
-	var gpuNodes v1alpha1.GPUNodeList
+	var gpuNodes v1beta1.GPUNodeList
 	require.NoError(t, w.api.List(t.Context(), &gpuNodes))
 	for i := range gpuNodes.Items {
 		require.True(t, inProfile("cpx")(&gpuNodes.Items[i]), gpuNodes.Items[i].Name)

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
@@ -42,7 +42,7 @@ type Options struct {
 	MaxFailures string
 	Deadlines   state.Deadlines
 	// Policy has the defaults for profiles.
-	Policy      v1alpha1.SwitchPolicy
+	Policy      v1beta1.SwitchPolicy
 	PauseLabels []string
 	// ClientNamespaces are the namespaces of clients that are paused.
 	ClientNamespaces []string
@@ -63,7 +63,7 @@ type Options struct {
 func NewScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		batchv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme,
+		batchv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1beta1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
@@ -155,9 +155,9 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return fmt.Errorf("add the start of leadership to the manager: %w", err)
 	}
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
-		For(&v1alpha1.GPUNode{}).
+		For(&v1beta1.GPUNode{}).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.requestsForNode)).
-		Watches(&v1alpha1.PartitionProfile{}, afterStart(r.requestsForProfile)).
+		Watches(&v1beta1.PartitionProfile{}, afterStart(r.requestsForProfile)).
 		Watches(&resourceapi.ResourceClaim{}, afterStart(r.requestsForClaim)).
 		WatchesRawSource(nodes.Source()).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.requestsForConfigMap))).
@@ -174,7 +174,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 // fillCaches fills the caches before the controller leads, so that a new leader continues at
 // once.
 func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
-	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &v1alpha1.PartitionPlan{}, &corev1.Node{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceClass{}}
+	objects := []client.Object{&v1beta1.GPUNode{}, &v1beta1.PartitionProfile{}, &v1beta1.PartitionPlan{}, &corev1.Node{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceClass{}}
 	for _, o := range objects {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch objects of type %T: %w", o, err)
@@ -210,7 +210,7 @@ func (r *Reconciler) requestsForNode(ctx context.Context, o client.Object) []rec
 		return nil
 	}
 	if !leftover(node, r.PauseLabels) {
-		var gpuNode v1alpha1.GPUNode
+		var gpuNode v1beta1.GPUNode
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, &gpuNode); err != nil {
 			return nil
 		}
@@ -220,7 +220,7 @@ func (r *Reconciler) requestsForNode(ctx context.Context, o client.Object) []rec
 
 // requestsForProfile returns requests for all nodes: each may follow the profile that changed.
 func (r *Reconciler) requestsForProfile(ctx context.Context, _ client.Object) []reconcile.Request {
-	var all v1alpha1.GPUNodeList
+	var all v1beta1.GPUNodeList
 	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
@@ -243,12 +243,12 @@ func (r *Reconciler) requestsForConfigMap(ctx context.Context, o client.Object) 
 func (r *Reconciler) requestsForClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, node := range drain.NodesOf(o) {
-		var gpuNode v1alpha1.GPUNode
+		var gpuNode v1beta1.GPUNode
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
 			continue
 		}
 		switch s := &gpuNode.Status; {
-		case s.OrdersTaints():
+		case s.RequestsTaints():
 		case blocked(s):
 			r.memory.lookSoon(node)
 		default:

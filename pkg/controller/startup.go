@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // A node with the start-up taint waits for its ResourceSlices after its profile is applied: the
@@ -23,7 +23,7 @@ const (
 
 // start removes the start-up taint of a node whose desired profile is applied and whose
 // devices are published. It returns when to look again, never if it is zero.
-func (r *Reconciler) start(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
+func (r *Reconciler) start(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node) (time.Time, error) {
 	ready := meta.FindStatusCondition(gpuNode.Status.Conditions, names.ConditionReady)
 	if !hasTaint(node, r.StartupTaint) || ready == nil || ready.Status != metav1.ConditionTrue {
 		return time.Time{}, nil

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func withStartupTaint(w *world) { w.opts.StartupTaint = names.TaintStartup }
@@ -43,8 +43,8 @@ func TestStartupTaintGoesWhenTheProfileIsApplied(t *testing.T) {
 				w.profile(profile)
 				w.wants("node-a", profile)
 			}
-			w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
-				if n.Status.State != v1alpha1.Idle {
+			w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool {
+				if n.Status.State != v1beta1.Idle {
 					assert.True(t, w.starting("node-a"), n.Status.State)
 				}
 				return !w.starting("node-a")
@@ -103,7 +103,7 @@ func TestStartupTaintIsLookedAtEverMoreSeldom(t *testing.T) {
 	}
 	assert.Less(t, lists, 120)
 	n.quick = false
-	w.run("node-a", lastStartupLook+time.Second, func(*v1alpha1.GPUNode) bool { return !w.starting("node-a") })
+	w.run("node-a", lastStartupLook+time.Second, func(*v1beta1.GPUNode) bool { return !w.starting("node-a") })
 }
 
 // Without a key the controller leaves all taints of others alone.

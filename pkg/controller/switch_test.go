@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
@@ -27,7 +27,7 @@ func TestASwitch(t *testing.T) {
 	w.pod("node-a", "other", gpuB, gpuB+deviceOf)
 	w.wants("node-a", "cpx")
 
-	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
 	assert.Equal(t, map[string]string{gpuA: "cpx"}, w.taintedGPUs("node-a"))
 	assert.False(t, hasNodeTaint(w.node("node-a")), "the claim goes with its pod")
 	assert.Equal(t, names.ReasonSwitching, ready(n).Reason)
@@ -41,12 +41,12 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
 	require.Len(t, n.Status.History, 1)
 	h := n.Status.History[0]
-	assert.Equal(t, v1alpha1.ResultSucceeded, h.Result)
-	assert.Equal(t, int32(1), h.Evicted)
+	assert.Equal(t, v1beta1.ResultSucceeded, h.Result)
+	assert.Equal(t, int32(1), h.EvictedPods)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
 	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
-	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1alpha1.ResultSucceeded, "")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
 }
 
@@ -70,14 +70,14 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 	w := newWorld(t)
 	n := w.addNode("node-a", gpus...)
 	n.slow = 300 * time.Millisecond
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange {
-		var all []v1alpha1.GPUChange
+	n.changes = func(*v1beta1.Switch) []v1beta1.GPUChange {
+		var all []v1beta1.GPUChange
 		for _, gpuID := range gpus {
-			all = append(all, v1alpha1.GPUChange{GPU: gpuID, What: "memory mode NPS4"})
+			all = append(all, v1beta1.GPUChange{GPU: gpuID, Description: "memory mode NPS4"})
 		}
 		return all
 	}
-	w.profile("cpx-nps4", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
 	for _, gpuID := range gpus {
@@ -108,7 +108,7 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 	require.NoError(t, w.api.Create(t.Context(), client))
 
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
 	assert.Equal(t, map[string]string{
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
 		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", names.LabelProfile: "cpx",
@@ -130,7 +130,7 @@ func TestClientsOfEarlierValuesAreStartedAgain(t *testing.T) {
 	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
 	require.NoError(t, w.api.Create(t.Context(), client))
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	require.Equal(t, "paused-for-tranche", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 	w.r.PauseLabels = nil
 	require.NoError(t, w.api.Delete(t.Context(), client))
@@ -163,14 +163,14 @@ func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
 func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
-	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
 	w.settled("node-a", "")
 	w.pod("node-a", "web", gpuA, gpuA)
 	w.wants("node-a", "cpx")
 
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
 	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
@@ -222,8 +222,8 @@ func TestMonitorsLeaveAfterTheTenants(t *testing.T) {
 func TestWhoHoldsWhatIsKeptMayStay(t *testing.T) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange {
-		return []v1alpha1.GPUChange{{GPU: gpuA, What: "partitions", Keeps: []string{gpuA + "-mig-1g-10gb-6"}}}
+	n.changes = func(*v1beta1.Switch) []v1beta1.GPUChange {
+		return []v1beta1.GPUChange{{GPU: gpuA, Description: "partitions", KeptDevices: []string{gpuA + "-mig-1g-10gb-6"}}}
 	}
 	w.profile("cpx")
 	w.settled("node-a", "")
@@ -242,14 +242,14 @@ func TestALongDrainWritesSeldom(t *testing.T) {
 	left := 0
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.writes = map[string]int{}
-	w.run("node-a", 15*time.Minute, func(n *v1alpha1.GPUNode) bool {
+	w.run("node-a", 15*time.Minute, func(n *v1beta1.GPUNode) bool {
 		left++
 		w.evict = refuse(fmt.Sprintf("The disruption budget web needs 1 healthy pods and has %d currently", left))
-		return n.Status.State == v1alpha1.Failed
+		return n.Status.State == v1beta1.Failed
 	})
-	assert.LessOrEqual(t, w.writes["status *v1alpha1.GPUNode"], 20)
+	assert.LessOrEqual(t, w.writes["status *v1beta1.GPUNode"], 20)
 	assert.LessOrEqual(t, w.writes["eviction *v1.Pod"], 30, "a pod is not asked all the time")
 }
 
@@ -258,8 +258,8 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
-		return n.Status.State == v1alpha1.Draining && strings.Contains(ready(n).Message, "budget")
+	n := w.run("node-a", time.Minute, func(n *v1beta1.GPUNode) bool {
+		return n.Status.State == v1beta1.Draining && strings.Contains(ready(n).Message, "budget")
 	})
 	assert.Equal(t, "evicts pods from "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+

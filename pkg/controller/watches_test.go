@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestWhatWakesWhom(t *testing.T) {
@@ -36,8 +36,8 @@ func TestWhatWakesWhom(t *testing.T) {
 	assert.Len(t, r.requestsForProfile(ctx, nil), 1)
 	assert.Empty(t, r.requestsForClaim(ctx, claim), "no node waits for it")
 	g := w.gpuNode("node-a")
-	g.Status.State, g.Status.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{gpuA}}
-	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1alpha1.FromSpec, v1alpha1.FromSpec
+	g.Status.State, g.Status.Switch = v1beta1.Draining, &v1beta1.Switch{GPUs: []string{gpuA}}
+	g.Status.Switch.To.Source, g.Status.Switch.From.Source = v1beta1.FromSpec, v1beta1.FromSpec
 	require.NoError(t, w.api.Status().Update(ctx, g))
 	assert.Equal(t, "node-a", r.requestsForClaim(ctx, claim)[0].Name)
 	assert.Len(t, r.requestsForClaim(ctx, claim), 1)
@@ -74,7 +74,7 @@ func TestWhatMattersToPlans(t *testing.T) {
 	assert.False(t, matters(before, node(func(n *corev1.Node) { n.ResourceVersion = "2" })))
 	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Labels["pool"] = "b" })))
 	assert.True(t, matters(before, node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })))
-	gpuNode := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	gpuNode := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
 	assert.False(t, matters(gpuNode, gpuNode))
-	assert.True(t, matters(gpuNode, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
+	assert.True(t, matters(gpuNode, &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}}))
 }

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
@@ -128,7 +128,7 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 	// the time of a write.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.GPUNode{}, &v1alpha1.PartitionPlan{}, &resourceapi.ResourceClaim{}).
+		WithStatusSubresource(&v1beta1.GPUNode{}, &v1beta1.PartitionPlan{}, &resourceapi.ResourceClaim{}).
 		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
@@ -224,7 +224,7 @@ func (w *world) watchWrites() interceptor.Funcs {
 			if err := note("status", o); err != nil {
 				return err
 			}
-			g, isNode := o.(*v1alpha1.GPUNode)
+			g, isNode := o.(*v1beta1.GPUNode)
 			if isNode {
 				w.drains(g)
 			}
@@ -278,10 +278,10 @@ func (w *world) read(verb string, o client.Object) error {
 	return nil
 }
 
-func (w *world) seen(n *v1alpha1.GPUNode) {
+func (w *world) seen(n *v1beta1.GPUNode) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n.Status.OrdersTaints() {
+	if n.Status.RequestsTaints() {
 		w.tainted[n.Name] = true
 	} else {
 		delete(w.tainted, n.Name)
@@ -290,15 +290,15 @@ func (w *world) seen(n *v1alpha1.GPUNode) {
 }
 
 // profile adds a profile, or changes it.
-func (w *world) profile(name string, change ...func(*v1alpha1.PartitionProfile)) {
-	p := &v1alpha1.PartitionProfile{}
+func (w *world) profile(name string, change ...func(*v1beta1.PartitionProfile)) {
+	p := &v1beta1.PartitionProfile{}
 	p.Name = name
-	p.Spec.Rules = []v1alpha1.Rule{{AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}}
+	p.Spec.Rules = []v1beta1.Rule{{XCP: &v1beta1.XCP{ComputePartition: "CPX"}}}
 	for _, c := range change {
 		c(p)
 	}
 	if err := w.api.Create(w.t.Context(), p); apierrors.IsAlreadyExists(err) {
-		var old v1alpha1.PartitionProfile
+		var old v1beta1.PartitionProfile
 		require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKeyFromObject(p), &old))
 		p.ResourceVersion = old.ResourceVersion
 		require.NoError(w.t, w.api.Update(w.t.Context(), p))
@@ -332,15 +332,15 @@ func (w *world) node(name string) *corev1.Node {
 	return &n
 }
 
-func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
-	var n v1alpha1.GPUNode
+func (w *world) gpuNode(name string) *v1beta1.GPUNode {
+	var n v1beta1.GPUNode
 	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
 	return &n
 }
 
 // busy reports whether a node is being switched, as the budget counts.
 func (w *world) busy(name string) bool {
-	var g v1alpha1.GPUNode
+	var g v1beta1.GPUNode
 	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &g); err != nil {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -53,9 +53,9 @@ func TestOnePluginFollows(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.PodUID = "first"
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
+	require.Equal(t, v1beta1.TaskDone, s.ask(v1beta1.Applying, nothing, sevens).Phase)
 
 	second, writes := s.other()
 	k, _ := second.start()
@@ -63,22 +63,22 @@ func TestOnePluginFollows(t *testing.T) {
 		return slices.ContainsFunc(second.nodes.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "watch" })
 	}, nodetest.Patience, nodetest.Tick, "the second does not watch the GPUNode")
 	halves := snapshot(t, "halves", "[{mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]")
-	task := s.ask(v1alpha1.Applying, sevens, halves)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task := s.ask(v1beta1.Applying, sevens, halves)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 4)
 
 	// The newer one serves the kubelet, and the older one says so.
 	a := nodetest.Allocate(t, s.api, "a", half0)
 	require.Eventually(t, func() bool { return k.prepare(a)[string(a.UID)].Error == "" }, nodetest.Patience, nodetest.Tick, "it does not see what the older one has changed")
-	s.await("what the newer one has prepared is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && len(r.GPUs[0].Held) == 1 })
+	s.await("what the newer one has prepared is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && len(r.GPUs[0].HeldDevices) == 1 })
 	require.Empty(t, k.unprepare(a))
-	s.await("what the newer one has released is reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+	s.await("what the newer one has released is reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 })
 	assert.Zero(t, writes.Load(), "two write how the node is")
 
 	stop()
 	second.last = s.last
-	task = second.ask(v1alpha1.RollingBack, sevens, halves)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = second.ask(v1beta1.RollingBack, sevens, halves)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 14)
 	assert.NotZero(t, writes.Load())
 }
@@ -88,32 +88,32 @@ func TestRestoredLater(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.restorePause = 100 * time.Millisecond
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
+	require.Equal(t, v1beta1.TaskDone, s.ask(v1beta1.Applying, nothing, sevens).Phase)
 	stop()
 	require.NoError(t, nvdriver.Reboot(s.simulated.Root))
 	require.Empty(t, s.partitions())
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}}))
 	s.start()
-	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.GPUs) == 2 && r.GPUs[0].Pending != "" })
+	report := s.await("it is not said", func(r *v1beta1.NodeReport) bool { return len(r.GPUs) == 2 && r.GPUs[0].Pending != "" })
 	assert.Contains(t, report.GPUs[0].Pending, "the profile could not be restored, which is retried: create partition "+card0)
 	assert.Empty(t, report.GPUs[1].Pending)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, nodetest.Patience, nodetest.Tick, "nobody puts them back")
-	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending == "" })
+	s.await("it is said still", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Pending == "" })
 }
 
 // A GPUNode that somebody has deleted and created again gets the report, too.
 func TestReportInAnotherGPUNode(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	node, err := s.get()
 	require.NoError(t, err)
-	node.UID, node.Status = "another", v1alpha1.GPUNodeStatus{}
-	require.NoError(t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
-	s.await("no report in the new one", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	node.UID, node.Status = "another", v1beta1.GPUNodeStatus{}
+	require.NoError(t, s.nodes.Tracker.Update(v1beta1.GroupVersion.WithResource("gpunodes"), node, ""))
+	s.await("no report in the new one", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 }
 
 // While GPUs are changed, which may take minutes, who looks does not wait: it still
@@ -142,15 +142,15 @@ func TestSharingStaysUntilTheControllerDecides(t *testing.T) {
 
 	s := steer(m)
 	_, stop = s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	awaitReplicas(t, m.api, fraction0, 250)
 	node, err := s.get()
 	require.NoError(t, err)
-	node.Status.State = v1alpha1.Idle // a node of the control plane, of which it wants nothing
-	require.NoError(t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
+	node.Status.State = v1beta1.Idle // a node of the control plane, of which it wants nothing
+	require.NoError(t, s.nodes.Tracker.Update(v1beta1.GroupVersion.WithResource("gpunodes"), node, ""))
 	awaitReplicas(t, m.api, fraction0, 100)
 
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, snapshot(t, "two", "[{sharing: {replicas: 2}}]")).Phase)
+	require.Equal(t, v1beta1.TaskDone, s.ask(v1beta1.Applying, nothing, snapshot(t, "two", "[{sharing: {replicas: 2}}]")).Phase)
 	awaitReplicas(t, m.api, fraction0, 500)
 	stop()
 	s.start()
@@ -167,5 +167,5 @@ func TestGPUNodesAreDefinedLater(t *testing.T) {
 	awaitDevices(t, s.api, false, untainted)
 	k.works(nodetest.Allocate(t, s.api, "a", half0))
 	defined.Store(true)
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 }

@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // defragment puts a defragmentation into the GPUNode.
-func (s *steered) defragment(d *v1alpha1.Defragmentation) {
+func (s *steered) defragment(d *v1beta1.Defragmentation) {
 	s.t.Helper()
 	s.written.Lock()
 	defer s.written.Unlock()
@@ -45,18 +45,18 @@ func reservedFor(t *testing.T, m *machine, id string) []string {
 func TestReservation(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	reserved := []string{card0, small0}
-	d := &v1alpha1.Defragmentation{
-		ID: "a", State: v1alpha1.DefragmentationReserving, Reserved: append(reserved, "gpu-of-another-node"),
-		Deadline: metav1.NewMicroTime(time.Now().Add(time.Hour)),
+	d := &v1beta1.Defragmentation{
+		ID: "a", State: v1beta1.DefragmentationReserving, ReservedDevices: append(reserved, "gpu-of-another-node"),
+		DeadlineTime: metav1.NewMicroTime(time.Now().Add(time.Hour)),
 	}
 	s.defragment(d)
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "a")) == len(reserved) }, nodetest.Patience, nodetest.Tick)
 	assert.ElementsMatch(t, reserved, reservedFor(t, s.machine, "a"))
 
 	ended := d.DeepCopy()
-	ended.Ended = new(metav1.NowMicro())
+	ended.EndTime = new(metav1.NowMicro())
 	s.defragment(ended)
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "a")) == 0 }, nodetest.Patience, nodetest.Tick)
 }
@@ -65,10 +65,10 @@ func TestReservation(t *testing.T) {
 func TestReservationEndsAtItsDeadline(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	s.defragment(&v1alpha1.Defragmentation{
-		ID: "b", State: v1alpha1.DefragmentationReserving, Reserved: []string{small0},
-		Deadline: metav1.NewMicroTime(time.Now().Add(2 * time.Second)),
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	s.defragment(&v1beta1.Defragmentation{
+		ID: "b", State: v1beta1.DefragmentationReserving, ReservedDevices: []string{small0},
+		DeadlineTime: metav1.NewMicroTime(time.Now().Add(2 * time.Second)),
 	})
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "b")) == 1 }, nodetest.Patience, nodetest.Tick)
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "b")) == 0 }, nodetest.Patience, nodetest.Tick)
@@ -78,10 +78,10 @@ func TestReservationEndsAtItsDeadline(t *testing.T) {
 func TestReservationSurvivesARestart(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	s.defragment(&v1alpha1.Defragmentation{
-		ID: "c", State: v1alpha1.DefragmentationEvicting, Reserved: []string{small0},
-		Deadline: metav1.NewMicroTime(time.Now().Add(time.Hour)),
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	s.defragment(&v1beta1.Defragmentation{
+		ID: "c", State: v1beta1.DefragmentationEvicting, ReservedDevices: []string{small0},
+		DeadlineTime: metav1.NewMicroTime(time.Now().Add(time.Hour)),
 	})
 	require.Eventually(t, func() bool { return len(reservedFor(t, s.machine, "c")) == 1 }, nodetest.Patience, nodetest.Tick)
 	stop()
@@ -92,6 +92,6 @@ func TestReservationSurvivesARestart(t *testing.T) {
 		return nil
 	})
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	assert.Equal(t, []string{small0}, reservedFor(t, s.machine, "c"))
 }

@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -59,8 +59,8 @@ func TestTaintsOfASwitch(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.taintSettle = 300 * time.Millisecond
 	// The report never claims taints that the API server does not have.
-	s.onReport = func(r *v1alpha1.NodeReport) {
-		if r.Taints == nil {
+	s.onReport = func(r *v1beta1.NodeReport) {
+		if r.PublishedTaints == nil {
 			return
 		}
 		_, free := taintedOn(t, s.machine, card0, "whole")
@@ -79,31 +79,31 @@ func TestTaintsOfASwitch(t *testing.T) {
 		return nil
 	})
 	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	whole := snapshot(t, "whole", wholeOnly)
-	task := s.ask(v1alpha1.Planning, nothing, whole)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.ask(v1beta1.Planning, nothing, whole)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Equal(t, card0, task.Changes[0].GPU)
-	assert.Equal(t, []string{card1}, task.Shrinking)
+	assert.Equal(t, []string{card1}, task.ShrinkingGPUs)
 	tainted, _ := taintedOn(t, s.machine, card0, "whole")
 	assert.Empty(t, tainted, "nothing is ordered yet")
 
 	// GPUs that the node does not have order nothing.
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: whole, Order: 1, GPUs: []string{card0, "gpu-ffff-00-00-0"}, Shrinking: []string{card1, "gpu-ffff-01-00-0"}}
-	task = s.put(v1alpha1.Tainted, sw)
+	sw := &v1beta1.Switch{ID: "1", From: nothing, To: whole, TaintGeneration: 1, GPUs: []string{card0, "gpu-ffff-00-00-0"}, ShrinkingGPUs: []string{card1, "gpu-ffff-01-00-0"}}
+	task = s.put(v1beta1.Tainted, sw)
 	mu.Lock()
 	assert.GreaterOrEqual(t, time.Since(lastTaint), s.config.taintSettle, "the plan is made before the taints have settled")
 	mu.Unlock()
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
-	assert.EqualValues(t, 1, task.Order)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
+	assert.EqualValues(t, 1, task.TaintGeneration)
 	require.Len(t, task.Changes, 1)
-	assert.Equal(t, []string{card1}, task.Shrinking)
+	assert.Equal(t, []string{card1}, task.ShrinkingGPUs)
 	node, err := s.get()
 	require.NoError(t, err)
-	assert.Equal(t, &v1alpha1.PublishedTaints{Switch: "1", Order: 1}, node.Status.Node.Taints, "in the same write as the answer")
+	assert.Equal(t, &v1beta1.PublishedTaints{SwitchID: "1", TaintGeneration: 1}, node.Status.Node.PublishedTaints, "in the same write as the answer")
 	_, free := taintedOn(t, s.machine, card0, "whole")
 	assert.Empty(t, free)
 	tainted, free = taintedOn(t, s.machine, card1, "whole")
@@ -118,29 +118,29 @@ func TestTaintsOfASwitch(t *testing.T) {
 	b := nodetest.Allocate(t, s.api, "b", strings.Replace(small0, card0, card1, 1))
 	k.mustPrepare(b)
 	next := sw.DeepCopy()
-	next.Order, next.GPUs, next.Shrinking = 2, []string{card0, card1}, nil
+	next.TaintGeneration, next.GPUs, next.ShrinkingGPUs = 2, []string{card0, card1}, nil
 	task = s.putOrder(next)
 	assert.Len(t, task.Changes, 2)
-	s.await("not tainted by the second order", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Order == 2 })
+	s.await("not tainted by the second order", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints != nil && r.PublishedTaints.TaintGeneration == 2 })
 	_, free = taintedOn(t, s.machine, card1, "whole")
 	assert.Empty(t, free)
 
-	s.order(v1alpha1.Draining, next)
+	s.order(v1beta1.Draining, next)
 	require.Empty(t, k.unprepare(a))
 	require.Empty(t, k.unprepare(b))
-	task = s.put(v1alpha1.Applying, next)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.put(v1beta1.Applying, next)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	tainted, free = taintedOn(t, s.machine, card0, "whole")
 	assert.Contains(t, tainted, card0)
 	assert.Empty(t, free, "the new offer comes with its taint")
 	s.onReport = nil
 
-	s.order(v1alpha1.Idle, nil)
+	s.order(v1beta1.Idle, nil)
 	require.Eventually(t, func() bool {
 		tainted, free := taintedOn(t, s.machine, card0, "whole")
 		return len(tainted) == 0 && len(free) > 0
 	}, nodetest.Patience, nodetest.Tick, "the taints stay")
-	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
+	s.await("the taints are still reported", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints == nil })
 }
 
 // While the API server refuses the slices there is no answer and no report of taints.
@@ -157,22 +157,22 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 		return nil
 	})
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	awaitDevices(t, s.api, false, untainted)
 	refuse.Store(true)
-	s.onReport = func(r *v1alpha1.NodeReport) {
+	s.onReport = func(r *v1beta1.NodeReport) {
 		if refuse.Load() {
-			assert.Nil(t, r.Taints)
+			assert.Nil(t, r.PublishedTaints)
 			assert.Nil(t, r.Task)
 		}
 	}
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}}
-	s.order(v1alpha1.Tainted, sw)
+	sw := &v1beta1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), TaintGeneration: 1, GPUs: []string{card0}}
+	s.order(v1beta1.Tainted, sw)
 	require.Eventually(t, func() bool { return refused.Load() > 1 }, nodetest.Patience, nodetest.Tick)
 	nodetest.AwaitEvent(t, s.api, "PublishFailed", "no way")
 	refuse.Store(false)
 	task := s.putOrder(sw)
-	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	assert.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 }
 
 // A profile that is edited in the middle of a drain keeps the taints, and so does a
@@ -181,8 +181,8 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.taintSettle = nodetest.Tick
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	sw := &v1beta1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), TaintGeneration: 1, GPUs: []string{card0}, ShrinkingGPUs: []string{card1}}
 	s.putOrder(sw)
 	all := len(devicesOn(t, s.machine, card0))
 	var untaintedWrites atomic.Int32
@@ -197,34 +197,34 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 		return nil
 	})
 
-	s.order(v1alpha1.Draining, sw)
+	s.order(v1beta1.Draining, sw)
 	edited := sw.DeepCopy()
 	edited.ID, edited.To = "2", snapshot(t, "other", wholeOnly)
-	task := s.put(v1alpha1.Planning, edited)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.put(v1beta1.Planning, edited)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		tainted, _ := taintedOn(t, s.machine, card0, "other")
 		return len(tainted) == all
 	}, nodetest.Patience, nodetest.Tick, "the value is that of the new profile")
-	s.await("the taints of the new switch are not reported", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
+	s.await("the taints of the new switch are not reported", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints != nil && r.PublishedTaints.SwitchID == "2" })
 
 	// One that does not fit taints all devices of the GPUs that would shrink.
 	unfit := edited.DeepCopy()
 	unfit.ID, unfit.To = "3", snapshot(t, "unfit", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]")
-	assert.Equal(t, v1alpha1.TaskRefused, s.put(v1alpha1.Planning, unfit).Phase)
+	assert.Equal(t, v1beta1.TaskRefused, s.put(v1beta1.Planning, unfit).Phase)
 	require.Eventually(t, func() bool {
 		_, free := taintedOn(t, s.machine, card1, "unfit")
 		return len(free) == 0
 	}, nodetest.Patience, nodetest.Tick)
-	s.put(v1alpha1.Planning, edited)
+	s.put(v1beta1.Planning, edited)
 
 	stop()
 	tainted, _ := taintedOn(t, s.machine, card0, "other")
 	assert.Len(t, tainted, all, "the taints stay while the plugin is away")
 	s.api.ClearActions()
 	_, stop = s.start()
-	s.order(v1alpha1.Draining, edited.DeepCopy())
-	s.await("not reported after a restart", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
+	s.order(v1beta1.Draining, edited.DeepCopy())
+	s.await("not reported after a restart", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints != nil && r.PublishedTaints.SwitchID == "2" })
 	assert.Zero(t, nodetest.SliceWrites(s.api), "nothing has changed")
 
 	// The GPUNode cannot be read: what is published stays.
@@ -246,10 +246,10 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	unreadable.Store(false)
 	setAllocatable(t, s.api, "0")
 
-	s.order(v1alpha1.Failed, edited)
+	s.order(v1beta1.Failed, edited)
 	s.start()
 	awaitDevices(t, s.api, false, untainted)
-	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
+	s.await("the taints are still reported", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints == nil })
 }
 
 // What a GPU does not offer any more cannot be prepared, also while nobody has looked at

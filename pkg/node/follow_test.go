@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -25,27 +25,27 @@ import (
 func TestReportInGPUNode(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
-	report := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	report := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	node, err := s.get()
 	require.NoError(t, err)
 	require.Len(t, node.OwnerReferences, 1)
 	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: "node-uid"}, node.OwnerReferences[0])
 	assert.NotEmpty(t, report.BootID)
-	assert.Empty(t, report.Applied)
+	assert.Empty(t, report.AppliedHash)
 	require.Len(t, report.GPUs, 2)
 	assert.Equal(t, card0, report.GPUs[0].Name)
 	assert.Equal(t, "MIG off", report.GPUs[0].Mode)
 	assert.Contains(t, report.GPUs[0].Product, "H100")
 
 	s.last = 41
-	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
+	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Free == r.Count-1 })
-	assert.Equal(t, []string{small0}, report.GPUs[0].Held)
+	report = s.await("what is held is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.FreeGPUs == r.GPUCount-1 })
+	assert.Equal(t, []string{small0}, report.GPUs[0].HeldDevices)
 	assert.Equal(t, []string{small0}, report.GPUs[0].Partitions)
 	require.Empty(t, k.unprepare(a))
-	s.await("what is released is still reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 && r.Free == r.Count })
+	s.await("what is released is still reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 && r.FreeGPUs == r.GPUCount })
 }
 
 // devicesOn are the devices of a GPU that the API server has.
@@ -77,20 +77,20 @@ func deviceNames(devices []resourceapi.Device) []string {
 func TestStaticProfile(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	task := s.ask(v1alpha1.Planning, nothing, sevens)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.ask(v1beta1.Planning, nothing, sevens)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 2)
 	assert.Empty(t, s.partitions())
 
-	task = s.ask(v1alpha1.Applying, nothing, sevens)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.Applying, nothing, sevens)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 14)
 	published := func() bool {
 		devices := devicesOn(t, s.machine, card0)
 		node, err := s.get()
-		return err == nil && len(devices) == 7 && node.Status.Node.Applied == sevens.Hash && node.Status.Node.GPUs[0].Slice == publish.Digest(devices)
+		return err == nil && len(devices) == 7 && node.Status.Node.AppliedHash == sevens.Hash && node.Status.Node.GPUs[0].SliceHash == publish.Digest(devices)
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "the slices have not what the report says")
 
@@ -105,8 +105,8 @@ func TestStaticProfile(t *testing.T) {
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(a))
 
-	task = s.ask(v1alpha1.Applying, sevens, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.Applying, sevens, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Empty(t, s.partitions())
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick, "not all is offered again")
 	k.works(nodetest.Allocate(t, s.api, "b", card0))
@@ -117,15 +117,15 @@ func TestStaticProfile(t *testing.T) {
 func TestNoLongerOffered(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	halves := snapshot(t, "halves", "[{mig: {mode: Dynamic, profiles: [3g.40gb]}}]")
-	task := s.ask(v1alpha1.Planning, nothing, halves)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.ask(v1beta1.Planning, nothing, halves)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	assert.Empty(t, task.Changes, "nobody has to leave")
-	task = s.ask(v1alpha1.Applying, nothing, halves)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.Applying, nothing, halves)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	tainted := func(d resourceapi.Device) bool {
 		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 	}
@@ -137,7 +137,7 @@ func TestNoLongerOffered(t *testing.T) {
 		}
 		return true
 	}, nodetest.Patience, nodetest.Tick)
-	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending != "" })
+	report := s.await("that it waits is not said", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Pending != "" })
 	assert.Contains(t, report.GPUs[0].Pending, small0+" is no longer offered once its claim is released")
 	require.Empty(t, k.unprepare(a))
 	require.Eventually(t, func() bool {
@@ -150,9 +150,9 @@ func TestNoLongerOffered(t *testing.T) {
 func TestProfileDoesNotFit(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Planning, nothing, snapshot(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
-	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	task := s.ask(v1beta1.Planning, nothing, snapshot(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
+	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
 	assert.Contains(t, task.Message, "1g.10gb")
 	assert.Empty(t, s.partitions())
 }
@@ -161,9 +161,9 @@ func TestProfileDoesNotFit(t *testing.T) {
 func TestSharingOfProfile(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "four", "[{sharing: {replicas: 4}}]"))
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "four", "[{sharing: {replicas: 4}}]"))
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		for _, d := range devicesOn(t, s.machine, card0) {
 			if d.Name == fraction0 {
@@ -182,23 +182,23 @@ func TestRebootForProfile(t *testing.T) {
 	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
-	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	first := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	assert.Equal(t, "MIG off", first.GPUs[0].Mode)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
-	task := s.ask(v1alpha1.Applying, nothing, sevens)
-	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
-	task = s.askAgain(v1alpha1.Rebooting)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	report := s.await("no boot id", func(r *v1alpha1.NodeReport) bool { return r.BootID != first.BootID })
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	task := s.ask(v1beta1.Applying, nothing, sevens)
+	require.Equal(t, v1beta1.TaskRebootRequired, task.Phase, task.Message)
+	task = s.askAgain(v1beta1.Rebooting)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
+	report := s.await("no boot id", func(r *v1beta1.NodeReport) bool { return r.BootID != first.BootID })
 	assert.Equal(t, "MIG on", report.GPUs[0].Mode)
 	assert.Len(t, s.partitions(), 14)
 
 	// Without the permission the mode is as it was.
-	s.policy = v1alpha1.SwitchPolicy{}
-	task = s.ask(v1alpha1.Applying, sevens, snapshot(t, "whole", "[{mig: {mode: Disabled}}]"))
-	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
+	s.policy = v1beta1.SwitchPolicy{}
+	task = s.ask(v1beta1.Applying, sevens, snapshot(t, "whole", "[{mig: {mode: Disabled}}]"))
+	require.Equal(t, v1beta1.TaskRebootRequired, task.Phase, task.Message)
 }
 
 // A GPU that fails after every boot: the node is not rebooted for ever.
@@ -207,25 +207,25 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
-	before := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	before := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
-	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
 	for range follow.MostReboots {
-		s.ask(v1alpha1.Applying, whole, sevens)
-		task := s.askAgain(v1alpha1.Rebooting)
-		require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
+		s.ask(v1beta1.Applying, whole, sevens)
+		task := s.askAgain(v1beta1.Rebooting)
+		require.Equal(t, v1beta1.TaskFailed, task.Phase, task.Message)
 		assert.NotEqual(t, names.ReasonNeedsReset, task.Reason, task.Message)
-		after := s.await("not rebooted", func(r *v1alpha1.NodeReport) bool { return r.BootID != before.BootID })
+		after := s.await("not rebooted", func(r *v1beta1.NodeReport) bool { return r.BootID != before.BootID })
 		before = after
 	}
-	s.ask(v1alpha1.Applying, whole, sevens)
-	task := s.askAgain(v1alpha1.Rebooting)
-	require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
+	s.ask(v1beta1.Applying, whole, sevens)
+	task := s.askAgain(v1beta1.Rebooting)
+	require.Equal(t, v1beta1.TaskFailed, task.Phase, task.Message)
 	assert.Equal(t, names.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
 	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
 }
@@ -235,25 +235,25 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 func TestEnabledBesideUnchanged(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	before := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}]")
-	task := s.ask(v1alpha1.Applying, nothing, before)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task := s.ask(v1beta1.Applying, nothing, before)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 
 	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: Enabled}}, {unchanged: true}]")
-	task = s.ask(v1alpha1.Planning, before, enabled)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task = s.ask(v1beta1.Planning, before, enabled)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Equal(t, card1, task.Changes[0].GPU)
-	task = s.ask(v1alpha1.Applying, before, enabled)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.Applying, before, enabled)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	published := func() bool {
 		return len(devicesOn(t, s.machine, card0)) == 7 && len(devicesOn(t, s.machine, card1)) == 0
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "other devices than those of the unchanged GPU are published")
-	s.await("the mode is not reported", func(r *v1alpha1.NodeReport) bool {
+	s.await("the mode is not reported", func(r *v1beta1.NodeReport) bool {
 		return len(r.GPUs) == 2 && r.GPUs[1].Mode == "MIG on" && r.GPUs[1].Problem == ""
 	})
 	stop()
@@ -279,18 +279,18 @@ func TestClaimsThatTheHardwareCannotPrepareAreReported(t *testing.T) {
 	c, gone := nodetest.Allocate(t, s.api, "a", cpx3), nodetest.Allocate(t, s.api, "gone", cpx3)
 	require.NotEmpty(t, k.refused(c))
 	require.NotEmpty(t, k.refused(gone))
-	r := s.await("the claims are not reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 2 })
-	assert.Equal(t, "claim-a", r.Unprepared[0].Name)
-	assert.Contains(t, r.Unprepared[0].Message, "KFD has only 7 of the 8 partitions")
-	since := r.Unprepared[0].Since
+	r := s.await("the claims are not reported", func(r *v1beta1.NodeReport) bool { return len(r.UnpreparedClaims) == 2 })
+	assert.Equal(t, "claim-a", r.UnpreparedClaims[0].Name)
+	assert.Contains(t, r.UnpreparedClaims[0].Message, "KFD has only 7 of the 8 partitions")
+	since := r.UnpreparedClaims[0].FirstFailureTime
 	require.NotEmpty(t, k.refused(c))
 	require.Empty(t, k.unprepare(gone))
-	r = s.await("a claim that is gone is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 1 })
-	assert.True(t, since.Equal(&r.Unprepared[0].Since))
+	r = s.await("a claim that is gone is reported", func(r *v1beta1.NodeReport) bool { return len(r.UnpreparedClaims) == 1 })
+	assert.True(t, since.Equal(&r.UnpreparedClaims[0].FirstFailureTime))
 
 	s.amdFaults(amdgpu.Faults{})
 	require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, nodetest.Patience, nodetest.Tick)
-	s.await("a claim that works is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unprepared) == 0 })
+	s.await("a claim that works is reported", func(r *v1beta1.NodeReport) bool { return len(r.UnpreparedClaims) == 0 })
 	require.Empty(t, k.unprepare(c))
 }
 
@@ -300,27 +300,27 @@ func TestUnhealthyGPUsAreReported(t *testing.T) {
 	_, stop := s.start()
 	assert.Equal(t, "SPX NPS1", s.modes())
 	s.amdFaults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: amdAddress, Uncorrectable: 2}}})
-	sick := func(r *v1alpha1.NodeReport) bool { return len(r.Unhealthy) == 1 && r.Unhealthy[0].Name == amdCard0 }
-	since := s.await("the GPU is not reported", sick).Unhealthy[0].Since
+	sick := func(r *v1beta1.NodeReport) bool { return len(r.UnhealthyGPUs) == 1 && r.UnhealthyGPUs[0].Name == amdCard0 }
+	since := s.await("the GPU is not reported", sick).UnhealthyGPUs[0].DetectionTime
 	stop()
 	s.start()
-	s.await("the restart is not reported", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
-	assert.True(t, since.Equal(&s.await("the GPU is not reported", sick).Unhealthy[0].Since))
+	s.await("the restart is not reported", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	assert.True(t, since.Equal(&s.await("the GPU is not reported", sick).UnhealthyGPUs[0].DetectionTime))
 	s.amdFaults(amdgpu.Faults{})
-	s.await("a healthy GPU is reported", func(r *v1alpha1.NodeReport) bool { return len(r.Unhealthy) == 0 })
+	s.await("a healthy GPU is reported", func(r *v1beta1.NodeReport) bool { return len(r.UnhealthyGPUs) == 0 })
 }
 
 // steadyBasis checks that a claim, and what it changes on its GPU, does not change the
 // basis of plans.
 func (s *steered) steadyBasis(k *fakeKubelet, device, modeWith string) string {
 	t := s.t
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
-	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.InputHash != "" })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
+	before := s.await("no basis", func(r *v1beta1.NodeReport) bool { return r.InputHash != "" })
 	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
 	a := nodetest.Allocate(t, s.api, "basis", device)
 	k.mustPrepare(a)
-	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.GPUs[0].Mode == modeWith })
+	held := s.await("the claim changes no mode", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.GPUs[0].Mode == modeWith })
 	assert.Equal(t, before.InputHash, held.InputHash)
 	require.Empty(t, k.unprepare(a))
 	return before.InputHash
@@ -332,19 +332,19 @@ func TestBasisOfNVIDIA(t *testing.T) {
 	basis := s.steadyBasis(k, small0, "MIG on")
 	stop()
 	_, stop = s.start()
-	same := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+	same := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 })
 	assert.Equal(t, basis, same.InputHash, "a restart changes nothing")
 	stop()
 	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
 	s.start()
-	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
+	s.await("a setting of the plugin does not count", func(r *v1beta1.NodeReport) bool { return r.InputHash != basis })
 }
 
 func TestBasisOfAMD(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
 	basis := s.steadyBasis(k, cpx3, "CPX NPS1")
-	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	s.await("the memory mode does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
+	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
+	s.await("the memory mode does not count", func(r *v1beta1.NodeReport) bool { return r.InputHash != basis })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -18,10 +18,10 @@ import (
 func TestStaticProfileIsUninstalled(t *testing.T) {
 	s := steer(newUninstalled(t))
 	k, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	task := s.ask(v1alpha1.Applying, nothing, sevens)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task := s.ask(v1beta1.Applying, nothing, sevens)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 14)
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
@@ -43,10 +43,10 @@ func TestStaticProfileIsUninstalled(t *testing.T) {
 func TestStaticPartitionInUseIsUninstalled(t *testing.T) {
 	s := steer(newUninstalled(t))
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	one := snapshot(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")
-	task := s.ask(v1alpha1.Applying, nothing, one)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task := s.ask(v1beta1.Applying, nothing, one)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 2)
 	inUse := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)}}}
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -29,16 +29,16 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	s := steer(newMachine(t, api))
 	s.config.taintSettle = nodetest.Tick
 	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	assert.Contains(t, nodetest.AwaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
-	task := s.put(v1alpha1.Tainted, sw)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	sw := &v1beta1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), TaintGeneration: 1, GPUs: []string{card0}, ShrinkingGPUs: []string{card1}}
+	task := s.put(v1beta1.Tainted, sw)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	node, err := s.get()
 	require.NoError(t, err)
-	assert.Equal(t, &v1alpha1.PublishedTaints{Switch: "1", Order: 1, Withheld: true}, node.Status.Node.Taints)
+	assert.Equal(t, &v1beta1.PublishedTaints{SwitchID: "1", TaintGeneration: 1, Withheld: true}, node.Status.Node.PublishedTaints)
 	assert.Equal(t, []string{small0}, deviceNames(devicesOn(t, s.machine, card0)), "what a claim holds stays published")
 	names := deviceNames(devicesOn(t, s.machine, card1))
 	assert.Contains(t, names, card1)
@@ -46,7 +46,7 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 
 	require.Empty(t, k.unprepare(a))
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, nodetest.Patience, nodetest.Tick, "what was released can be allocated again")
-	s.order(v1alpha1.Idle, nil)
+	s.order(v1beta1.Idle, nil)
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick)
 }
 
@@ -56,12 +56,12 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.taintSettle = nodetest.Tick
 	k, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}, Withhold: true}
-	task := s.put(v1alpha1.Tainted, sw)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	sw := &v1beta1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), TaintGeneration: 1, GPUs: []string{card0}, ShrinkingGPUs: []string{card1}, Withhold: true}
+	task := s.put(v1beta1.Tainted, sw)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	held := devicesOn(t, s.machine, card0)
 	require.Equal(t, []string{small0}, deviceNames(held), "what a claim holds stays published")
 	assert.NotEmpty(t, repartitioning(&held[0]))
@@ -72,7 +72,7 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	stop()
 	s.start()
 	assert.Empty(t, devicesOn(t, s.machine, card0))
-	s.order(v1alpha1.Idle, nil)
+	s.order(v1beta1.Idle, nil)
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick)
 }
 

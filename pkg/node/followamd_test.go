@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
@@ -22,7 +22,7 @@ func steerAMD(t *testing.T) *steered {
 }
 
 func (s *steered) modes() string {
-	return s.await("no GPUs", func(r *v1alpha1.NodeReport) bool { return len(r.GPUs) == 2 }).GPUs[0].Mode
+	return s.await("no GPUs", func(r *v1beta1.NodeReport) bool { return len(r.GPUs) == 2 }).GPUs[0].Mode
 }
 
 // The memory mode changes by a new load of the driver, and then the compute mode; what
@@ -33,13 +33,13 @@ func TestMemoryModeOfProfile(t *testing.T) {
 	k, stop := s.start()
 	assert.Equal(t, "SPX NPS1", s.modes())
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
-	task := s.ask(v1alpha1.Planning, nothing, to)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.ask(v1beta1.Planning, nothing, to)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 2)
-	assert.Contains(t, task.Changes[0].What, "NPS4")
+	assert.Contains(t, task.Changes[0].Description, "NPS4")
 
-	task = s.ask(v1alpha1.Applying, nothing, to)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.Applying, nothing, to)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	nps4 := func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		for _, d := range devices {
@@ -59,8 +59,8 @@ func TestMemoryModeOfProfile(t *testing.T) {
 	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "a reboot has lost the modes")
 	k.works(nodetest.Allocate(t, s.api, "b", cpx3))
 
-	task = s.ask(v1alpha1.RollingBack, snapshot(t, "spx-nps1", "[{amd: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.RollingBack, snapshot(t, "spx-nps1", "[{amd: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		names := strings.Join(deviceNames(devices), " ")
@@ -76,11 +76,11 @@ func TestMemoryModeLost(t *testing.T) {
 	assert.Equal(t, "SPX NPS1", s.modes())
 	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{MemoryModeLost: true}))
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
-	task := s.ask(v1alpha1.Applying, nothing, to)
-	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	task := s.ask(v1beta1.Applying, nothing, to)
+	require.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "NPS1")
-	task = s.ask(v1alpha1.RollingBack, nothing, to)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.RollingBack, nothing, to)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 8 && untainted(devices[0])
@@ -92,9 +92,9 @@ func TestMemoryModeLost(t *testing.T) {
 func TestMemoryModeNotAllowed(t *testing.T) {
 	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Planning, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
-	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	task := s.ask(v1beta1.Planning, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
+	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
 	assert.Contains(t, task.Message, "amd.memoryModes")
 }
 
@@ -102,11 +102,11 @@ func TestMemoryModeNotAllowed(t *testing.T) {
 func TestClaimInTheWayOfProfile(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	a := nodetest.Allocate(t, s.api, "a", amdCard0)
 	k.mustPrepare(a)
-	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
+	assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "team/claim-a")
 	require.Empty(t, k.unprepare(a))
 }
@@ -119,12 +119,12 @@ func TestDriverLeftOut(t *testing.T) {
 	assert.Equal(t, "SPX NPS1", s.modes())
 	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 40}}}))
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
-	task := s.ask(v1alpha1.Applying, nothing, to)
-	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	task := s.ask(v1beta1.Applying, nothing, to)
+	require.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "could not be loaded again")
-	s.await("it is not said that the GPUs are gone", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" && r.GPUs[1].Problem != "" })
-	task = s.ask(v1alpha1.RollingBack, nothing, to)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	s.await("it is not said that the GPUs are gone", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" && r.GPUs[1].Problem != "" })
+	task = s.ask(v1beta1.RollingBack, nothing, to)
+	assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "is their driver loaded?")
 
 	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{}))
@@ -132,16 +132,16 @@ func TestDriverLeftOut(t *testing.T) {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 0 && untainted(devices[0])
 	}, nodetest.Patience, nodetest.Tick, "the GPUs do not come back")
-	task = s.ask(v1alpha1.RollingBack, nothing, to)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	task = s.ask(v1beta1.RollingBack, nothing, to)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	k.works(nodetest.Allocate(t, s.api, "a", amdCard0))
 }
 
 func TestComputeModeOfProfile(t *testing.T) {
 	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "dpx", "[{amd: {computePartition: DPX}}]"))
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "dpx", "[{amd: {computePartition: DPX}}]"))
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Equal(t, "DPX", s.mode())
 }

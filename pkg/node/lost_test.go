@@ -14,7 +14,7 @@ import (
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -157,32 +157,32 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 func TestLostGPUKeepsItsPlace(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	_, stop := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	shared := snapshot(t, "shared", "[{gpus: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
+	require.Equal(t, v1beta1.TaskDone, s.ask(v1beta1.Applying, nothing, shared).Phase)
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
-	s.await("the lost GPU is not noticed", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	s.await("the lost GPU is not noticed", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" })
 	cut := snapshot(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	both := snapshot(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	for range 2 {
 		awaitReplicas(t, s.api, card1+"-fraction-share", 500)
-		task := s.ask(v1alpha1.Planning, shared, cut)
+		task := s.ask(v1beta1.Planning, shared, cut)
 		// The loss can be told before the next look at all GPUs, which leaves the GPU out of plans.
-		for deadline := time.Now().Add(nodetest.Patience); task.Phase == v1alpha1.TaskFailed && time.Now().Before(deadline); {
-			task = s.ask(v1alpha1.Planning, shared, cut)
+		for deadline := time.Now().Add(nodetest.Patience); task.Phase == v1beta1.TaskFailed && time.Now().Before(deadline); {
+			task = s.ask(v1beta1.Planning, shared, cut)
 		}
-		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+		require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 		assert.Empty(t, task.Changes, "the rule has gone over to the other GPU")
-		task = s.ask(v1alpha1.Planning, shared, both)
-		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+		task = s.ask(v1beta1.Planning, shared, both)
+		require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 		require.Len(t, task.Changes, 1)
 		assert.Equal(t, card1, task.Changes[0].GPU)
 		stop()
 		_, stop = s.start()
 	}
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, shared, cut).Phase)
+	require.Equal(t, v1beta1.TaskDone, s.ask(v1beta1.Applying, shared, cut).Phase)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 7 }, nodetest.Patience, nodetest.Tick, "it does not follow the profile")
 
@@ -196,8 +196,8 @@ func TestLostGPUKeepsItsPlace(t *testing.T) {
 		r, err := inventory.OpenRoster(s.config.rosterFile())
 		return err == nil && len(r.All()) == 1
 	}, nodetest.Patience, nodetest.Tick, "a removed GPU is still counted")
-	task := s.ask(v1alpha1.Planning, cut, snapshot(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	task := s.ask(v1beta1.Planning, cut, snapshot(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Equal(t, card1, task.Changes[0].GPU)
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -48,7 +48,7 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 	for _, slice := range nodetest.SlicesOf(t, m.api, "gpu.tranche.dev") {
 		require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), slice.Name, metav1.DeleteOptions{}))
 	}
-	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName))
+	require.NoError(t, s.nodes.Tracker.Delete(v1beta1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName))
 	// It starts again before the node is there, and waits for it.
 	begin()
 	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName, UID: "second"}}, metav1.CreateOptions{})

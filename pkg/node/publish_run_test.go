@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -156,8 +156,8 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	}
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
-	report := s.await("the other system is not reported", func(r *v1alpha1.NodeReport) bool { return len(r.Owners) == 1 })
-	assert.Contains(t, report.Owners[0], "a device plugin serves nvidia.com/gpu: 8 here")
+	report := s.await("the other system is not reported", func(r *v1beta1.NodeReport) bool { return len(r.OtherSystems) == 1 })
+	assert.Contains(t, report.OtherSystems[0], "a device plugin serves nvidia.com/gpu: 8 here")
 	// A restart does not withdraw what may be allocated. It reports again why it is tainted.
 	stop()
 	_, _ = m.start()
@@ -171,7 +171,7 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	setAllocatable(t, m.api, "0")
 	awaitDevices(t, m.api, false, untainted)
 	nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "")
-	s.await("the other system is still reported", func(r *v1alpha1.NodeReport) bool { return len(r.Owners) == 0 })
+	s.await("the other system is still reported", func(r *v1beta1.NodeReport) bool { return len(r.OtherSystems) == 0 })
 }
 
 func TestOtherOwnerAtFirstPublish(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -34,9 +34,9 @@ type steered struct {
 	written *writes
 	last    int
 	// policy is that of the switches.
-	policy v1alpha1.SwitchPolicy
+	policy v1beta1.SwitchPolicy
 	// onReport sees each report before it is written; nil: nobody does.
-	onReport func(*v1alpha1.NodeReport)
+	onReport func(*v1beta1.NodeReport)
 }
 
 func steer(m *machine) *steered {
@@ -73,7 +73,7 @@ func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object
 	if err != nil {
 		return true, nil, err
 	}
-	node.Status.Node = &v1alpha1.NodeReport{}
+	node.Status.Node = &v1beta1.NodeReport{}
 	if err := json.Unmarshal(body.Status["node"], node.Status.Node); err != nil {
 		return true, nil, err
 	}
@@ -84,24 +84,24 @@ func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object
 }
 
 // update writes the GPUNode. The caller holds the lock since it has read it.
-func (s *steered) update(node *v1alpha1.GPUNode) error {
+func (s *steered) update(node *v1beta1.GPUNode) error {
 	s.written.count++
 	node.ResourceVersion = strconv.Itoa(s.written.count)
-	return s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, "")
+	return s.nodes.Tracker.Update(v1beta1.GroupVersion.WithResource("gpunodes"), node, "")
 }
 
-func (s *steered) get() (*v1alpha1.GPUNode, error) {
-	object, err := s.nodes.Tracker.Get(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName)
+func (s *steered) get() (*v1beta1.GPUNode, error) {
+	object, err := s.nodes.Tracker.Get(v1beta1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName)
 	if err != nil {
 		return nil, err
 	}
-	return object.(*v1alpha1.GPUNode).DeepCopy(), nil
+	return object.(*v1beta1.GPUNode).DeepCopy(), nil
 }
 
 // await waits until the plugin's report is as a test wants it.
-func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alpha1.NodeReport {
+func (s *steered) await(what string, ok func(*v1beta1.NodeReport) bool) *v1beta1.NodeReport {
 	s.t.Helper()
-	var last *v1alpha1.GPUNode
+	var last *v1beta1.GPUNode
 	require.Eventually(s.t, func() bool {
 		last, _ = s.get()
 		return last != nil && last.Status.Node != nil && ok(last.Status.Node)
@@ -110,30 +110,30 @@ func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alph
 }
 
 // ask has the plugin answer a switch in one of its states.
-func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.ProfileSnapshot) *v1alpha1.Task {
+func (s *steered) ask(state v1beta1.State, from, to v1beta1.ProfileSnapshot) *v1beta1.Task {
 	s.t.Helper()
 	s.last++
-	return s.put(state, &v1alpha1.Switch{ID: fmt.Sprint(s.last), From: from, To: to, Policy: s.policy})
+	return s.put(state, &v1beta1.Switch{ID: fmt.Sprint(s.last), From: from, To: to, Policy: s.policy})
 }
 
 // askAgain has the plugin answer the same switch in its next state.
-func (s *steered) askAgain(state v1alpha1.State) *v1alpha1.Task {
+func (s *steered) askAgain(state v1beta1.State) *v1beta1.Task {
 	s.t.Helper()
 	node, err := s.get()
 	require.NoError(s.t, err)
 	return s.put(state, node.Status.Switch)
 }
 
-func (s *steered) put(state v1alpha1.State, sw *v1alpha1.Switch) *v1alpha1.Task {
+func (s *steered) put(state v1beta1.State, sw *v1beta1.Switch) *v1beta1.Task {
 	s.t.Helper()
 	s.order(state, sw)
-	return s.await("no answer to "+string(state), func(r *v1alpha1.NodeReport) bool {
-		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == state
+	return s.await("no answer to "+string(state), func(r *v1beta1.NodeReport) bool {
+		return r.Task != nil && r.Task.SwitchID == sw.ID && r.Task.State == state
 	}).Task
 }
 
 // order puts a switch into a state, whether the plugin has something to answer or not.
-func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
+func (s *steered) order(state v1beta1.State, sw *v1beta1.Switch) {
 	s.t.Helper()
 	s.written.Lock()
 	defer s.written.Unlock()
@@ -144,20 +144,20 @@ func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
 }
 
 // wish is a profile of these rules.
-func snapshot(t *testing.T, profile, rules string) v1alpha1.ProfileSnapshot {
+func snapshot(t *testing.T, profile, rules string) v1beta1.ProfileSnapshot {
 	t.Helper()
-	w := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromSpec, Hash: "hash of " + profile}
+	w := v1beta1.ProfileSnapshot{ProfileName: profile, Source: v1beta1.FromSpec, Hash: "hash of " + profile}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
 	return w
 }
 
-var nothing = v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}
+var nothing = v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault}
 
 // putOrder is put for a further order in state Tainted.
-func (s *steered) putOrder(sw *v1alpha1.Switch) *v1alpha1.Task {
+func (s *steered) putOrder(sw *v1beta1.Switch) *v1beta1.Task {
 	s.t.Helper()
-	s.order(v1alpha1.Tainted, sw)
-	return s.await("no answer to the order", func(r *v1alpha1.NodeReport) bool {
-		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == v1alpha1.Tainted && r.Task.Order == sw.Order
+	s.order(v1beta1.Tainted, sw)
+	return s.await("no answer to the order", func(r *v1beta1.NodeReport) bool {
+		return r.Task != nil && r.Task.SwitchID == sw.ID && r.Task.State == v1beta1.Tainted && r.Task.TaintGeneration == sw.TaintGeneration
 	}).Task
 }

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // changesOf returns the changes as the controller reads them.
-func changesOf(all profile.Changes) []v1alpha1.GPUChange {
-	changes := make([]v1alpha1.GPUChange, len(all.GPUs))
+func changesOf(all profile.Changes) []v1beta1.GPUChange {
+	changes := make([]v1beta1.GPUChange, len(all.GPUs))
 	for i, c := range all.GPUs {
-		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: whatChanges(c.Steps), Keeps: c.Keeps}
+		changes[i] = v1beta1.GPUChange{GPU: c.Name(), Description: whatChanges(c.Steps), KeptDevices: c.Keeps}
 	}
 	return changes
 }

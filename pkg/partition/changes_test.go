@@ -330,8 +330,8 @@ func TestChanges(t *testing.T) {
 	}))
 	assert.Len(t, changes, 2)
 	assert.Equal(t, "gpu-0000-01-00-0", changes[0].GPU)
-	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].What)
-	assert.Equal(t, deviceNames(two...), changes[0].Keeps)
+	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].Description)
+	assert.Equal(t, deviceNames(two...), changes[0].KeptDevices)
 	assert.Equal(t, "gpu-0000-81-00-0", changes[1].GPU)
 }
 

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -14,7 +14,7 @@ import (
 // choose resolves a profile on the GPUs of the node; seen are those that answered. If it
 // was resolved before, those layouts still hold: partitions keep their positions, and a
 // removed GPU changes nothing for the others.
-func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []profile.NodeGPU) (resolvedProfile, error) {
+func (n *Node) choose(to v1beta1.ProfileSnapshot, seen []profile.NodeGPU) (resolvedProfile, error) {
 	before := n.before(to)
 	gpus := n.GPUs()
 	resolved, err := n.resolve(to, gpus, seen)
@@ -40,7 +40,7 @@ func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []profile.NodeGPU) (reso
 }
 
 // before returns the last result for a profile; it has no layouts if the profile is new.
-func (n *Node) before(to v1alpha1.ProfileSnapshot) resolvedProfile {
+func (n *Node) before(to v1beta1.ProfileSnapshot) resolvedProfile {
 	in := n.journal()
 	switch {
 	case in.Applying != nil && in.Applying.Snapshot.Hash == to.Hash:
@@ -89,7 +89,7 @@ func (n *Node) allThere(seen []profile.NodeGPU) error {
 
 // resolve returns the desired state of GPUs by a profile. As many partitions as possible
 // keep their positions, first of all those that claims hold.
-func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []profile.NodeGPU) (map[string]profile.Desired, error) {
+func (n *Node) resolve(to v1beta1.ProfileSnapshot, gpus []gpu.GPU, seen []profile.NodeGPU) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
 		g := &seen[i]
@@ -138,7 +138,7 @@ func kept(parts []gpu.Partition, g profile.Desired) int {
 
 // Layouts returns the layouts of some GPUs by a profile, by PCI address, as Plan would choose
 // them. It changes nothing. An error says why the profile does not fit the node.
-func (n *Node) Layouts(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
+func (n *Node) Layouts(ctx context.Context, to v1beta1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
 	n.working.Lock()
 	defer n.working.Unlock()
 	gpus := slices.DeleteFunc(n.present(), func(g gpu.GPU) bool { return !slices.Contains(of, g.PCIAddress) })

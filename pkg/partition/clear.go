@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Clear removes static partitions before an uninstallation, and afterwards no profile is
@@ -24,7 +24,7 @@ func (n *Node) Clear(ctx context.Context) error {
 	if silent != nil {
 		klog.FromContext(ctx).Info("Partitions of these GPUs stay behind", "err", oneLine(silent))
 	}
-	desired, err := n.choose(v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}, seen)
+	desired, err := n.choose(v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault}, seen)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -58,7 +58,7 @@ func TestClearAfterAFailure(t *testing.T) {
 	p.follow(n, p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
 	p.hardware.before = failing("create " + ones(hopper, 6)[0].Name())
 	to := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 5, 6)...), ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), to, false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), to, false).Phase)
 	before := p.hardware.state()
 	require.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5", "gpu-0000-03-00-0 on 1g.10gb_0", "gpu-0000-81-00-0 QPX NPS4"}, before)
 	p.hardware.before, p.hardware.calls = nil, nil

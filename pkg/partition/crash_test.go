@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -79,7 +79,7 @@ func TestCrashDuringApply(t *testing.T) {
 				before := p.hardware.state()
 				died = p.killed(n, func(node *Node) {
 					task := node.Apply(t.Context(), second, false)
-					if task.Phase == v1alpha1.TaskFailed {
+					if task.Phase == v1beta1.TaskFailed {
 						assert.Contains(t, task.Message, "killed")
 					}
 				})
@@ -97,7 +97,7 @@ func TestCrashDuringApply(t *testing.T) {
 						"gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4",
 					}, p.hardware.state())
 				case "back":
-					require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, node.RollBack(t.Context(), first, false))
+					require.Equal(t, v1beta1.Task{Phase: v1beta1.TaskDone}, node.RollBack(t.Context(), first, false))
 					p.follows(node, first)
 					assert.Equal(t, before, p.hardware.state())
 				case "another":

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -110,8 +110,8 @@ func each(err error) several {
 }
 
 // failed returns the result of a profile that could not be planned or applied.
-func failed(err error) v1alpha1.Task {
-	task := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Message: oneLine(err)}
+func failed(err error) v1beta1.Task {
+	task := v1beta1.Task{Phase: v1beta1.TaskFailed, Message: oneLine(err)}
 	some := func(target error) bool {
 		return slices.ContainsFunc(each(err), func(err error) bool { return errors.Is(err, target) })
 	}
@@ -129,7 +129,7 @@ func failed(err error) v1alpha1.Task {
 		// The holder must leave first; the reset is requested again afterwards.
 		task.Reason = names.ReasonInUse
 	default:
-		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, names.ReasonNeedsReset
+		task.Phase, task.Reason = v1beta1.TaskRebootRequired, names.ReasonNeedsReset
 	}
 	return task
 }

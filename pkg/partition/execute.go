@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -31,7 +31,7 @@ const (
 //
 // With allowReboot, the mode of a GPU that needs a reset stays pending; the result is
 // RebootRequired either way. The caller fills in which switch it answers.
-func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
+func (n *Node) Apply(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboot bool) v1beta1.Task {
 	n.working.Lock()
 	defer n.working.Unlock()
 	return n.apply(ctx, to, allowReboot, n.isBack(to))
@@ -41,7 +41,7 @@ func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowRebo
 // or not. Modes that the previous profile does not set (AMD's memory mode, Ampere's MIG
 // mode) return to what they were. A GPU that does not answer, or is in use, does not block
 // the others.
-func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
+func (n *Node) RollBack(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboot bool) v1beta1.Task {
 	n.working.Lock()
 	defer n.working.Unlock()
 	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Snapshot.Hash == to.Hash {
@@ -52,15 +52,15 @@ func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowR
 	return n.apply(ctx, to, allowReboot, true)
 }
 
-func (n *Node) apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot, back bool) v1alpha1.Task {
+func (n *Node) apply(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboot, back bool) v1beta1.Task {
 	if err := n.tryApply(ctx, to, allowReboot, back); err != nil {
 		return failed(err)
 	}
-	klog.FromContext(ctx).Info("Applied a profile", "profile", to.Profile, "hash", to.Hash)
-	return v1alpha1.Task{Phase: v1alpha1.TaskDone}
+	klog.FromContext(ctx).Info("Applied a profile", "profile", to.ProfileName, "hash", to.Hash)
+	return v1beta1.Task{Phase: v1beta1.TaskDone}
 }
 
-func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot, back bool) error {
+func (n *Node) tryApply(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboot, back bool) error {
 	seen, silent := n.survey(ctx)
 	silent = join(silent, n.allThere(seen))
 	if silent != nil && !back {
@@ -92,7 +92,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowR
 }
 
 // isBack reports whether a profile is the one that was applied before an unfinished change.
-func (n *Node) isBack(to v1alpha1.ProfileSnapshot) bool {
+func (n *Node) isBack(to v1beta1.ProfileSnapshot) bool {
 	in := n.journal()
 	return in.Applying != nil && in.Applied.Snapshot.Hash == to.Hash
 }
@@ -181,8 +181,8 @@ func ignoreMemory(gpus []profile.NodeGPU) {
 
 // change applies the layouts of the GPUs while no claim is prepared or released.
 func (g *group) change(ctx context.Context) error {
-	why := "is being changed to profile " + g.desired.Snapshot.Profile
-	if g.desired.Snapshot.Profile == "" {
+	why := "is being changed to profile " + g.desired.Snapshot.ProfileName
+	if g.desired.Snapshot.ProfileName == "" {
 		why = "is being changed to what it is without a profile"
 	}
 	return g.Claims.Exclusive(ctx, addresses(g.gpus), why, func(held []ledger.Record) error {

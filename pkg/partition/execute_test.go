@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -42,8 +42,8 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 	n := p.start()
 	p.hardware.loses = true
 	task := n.Apply(t.Context(), w, false)
-	assert.Equal(t, v1alpha1.Task{
-		Phase: v1alpha1.TaskFailed, Reason: names.ReasonHardwareFailed,
+	assert.Equal(t, v1beta1.Task{
+		Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed,
 		Message: "put the AMD GPUs into memory mode NPS4: the driver came up in the mode before",
 	}, task)
 	require.NotNil(t, n.Unfinished())
@@ -82,7 +82,7 @@ func TestRollBack(t *testing.T) {
 			target := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 0, 1)...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}})
 			p.hardware.before = failing(tt.fails)
 			task := n.Apply(t.Context(), target, false)
-			assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+			assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 			assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 			assert.Contains(t, task.Message, "scripted failure")
 			assert.Equal(t, from, n.Applied())
@@ -110,7 +110,7 @@ func TestRollBackOfWhatWasDone(t *testing.T) {
 	p.follow(p.start(), target)
 	n := p.start()
 	for range 2 { // the answer may get lost
-		require.Equal(t, v1alpha1.TaskDone, n.RollBack(t.Context(), wish(""), false).Phase)
+		require.Equal(t, v1beta1.TaskDone, n.RollBack(t.Context(), wish(""), false).Phase)
 		assert.Equal(t, before, p.hardware.state())
 		p.follows(n, wish(""))
 	}
@@ -130,7 +130,7 @@ func TestGPUIsDoneByItself(t *testing.T) {
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(two...), other: static(ones(other, 0)...)}))
 	p.claims.hold("a", two[0])
 	p.hardware.before = failing(gpu.NameOf(other))
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("dynamic", nil), false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), p.profile("dynamic", nil), false).Phase)
 	assert.False(t, n.Static(two[0]))
 	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 	assert.True(t, n.Static(ones(other, 0)[0]))
@@ -144,7 +144,7 @@ func TestRollBackAroundADeadGPU(t *testing.T) {
 	n := p.start()
 	p.follow(n, whole)
 	p.hardware.before = failing(gpu.NameOf(other))
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
 	p.hardware.onModes = failing(other)
 	task := n.Apply(t.Context(), whole, false)
 	assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
@@ -161,12 +161,12 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 	n := p.start()
 	p.follow(n, from)
 	p.hardware.before = failing("mig gpu-")
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off, other: off}), false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off, other: off}), false).Phase)
 	p.hardware.before = nil
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
 	for range 2 {
 		task := n.RollBack(t.Context(), from, false)
-		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 		assert.Equal(t, names.ReasonForeignPartition, task.Reason)
 		assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
 	}
@@ -184,9 +184,9 @@ func TestRollBackToWhatDoesNotResolve(t *testing.T) {
 	n := p.start()
 	p.follow(n, from)
 	p.hardware.before = func(string) error { return errScripted }
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off}), false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off}), false).Phase)
 	p.hardware.before, p.unresolved = nil, errScripted
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), from, false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), from, false).Phase)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_6"}, p.hardware.state())
 }
 
@@ -196,7 +196,7 @@ func TestNeedsReset(t *testing.T) {
 		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
 		task := n.Apply(t.Context(), w, false)
-		assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase)
+		assert.Equal(t, v1beta1.TaskRebootRequired, task.Phase)
 		assert.Equal(t, names.ReasonNeedsReset, task.Reason)
 		assert.Equal(t, "switch MIG on on GPU gpu-0000-03-00-0: GPU gpu-0000-03-00-0: the GPU needs a reset", task.Message)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
@@ -206,7 +206,7 @@ func TestNeedsReset(t *testing.T) {
 	t.Run("reboot", func(t *testing.T) {
 		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
-		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
+		require.Equal(t, v1beta1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
 		assert.Equal(t, "gpu-0000-03-00-0 off pending on", p.hardware.state()[1])
 		p.hardware.reboot()
 		n = p.start()
@@ -217,18 +217,18 @@ func TestNeedsReset(t *testing.T) {
 	})
 	t.Run("the reboot is called off", func(t *testing.T) {
 		p, n := startPlace(t, hopper, ampere)
-		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), p.profile("cut", cut), true).Phase)
+		require.Equal(t, v1beta1.TaskRebootRequired, n.Apply(t.Context(), p.profile("cut", cut), true).Phase)
 		p.follow(n, p.profile("before", nil))
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1], "nothing is pending")
 	})
 	t.Run("rolled back after the reboot", func(t *testing.T) {
 		p, n := startPlace(t, hopper, ampere)
 		w := p.profile("cut", cut)
-		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
+		require.Equal(t, v1beta1.TaskRebootRequired, n.Apply(t.Context(), w, true).Phase)
 		p.hardware.reboot()
 		n = p.start()
 		before := p.profile("before", nil)
-		require.Equal(t, v1alpha1.TaskRebootRequired, n.Apply(t.Context(), before, true).Phase)
+		require.Equal(t, v1beta1.TaskRebootRequired, n.Apply(t.Context(), before, true).Phase)
 		p.hardware.reboot()
 		p.follow(p.start(), before)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
@@ -275,7 +275,7 @@ func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	task := p.start().Apply(ctx, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}), false)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, context.Canceled.Error())
 }
 
@@ -285,7 +285,7 @@ func TestDiskIsFull(t *testing.T) {
 	n.File = filepath.Join(p.file, "none", "profile.json")
 	require.NoError(t, os.WriteFile(p.file, nil, 0o600))
 	task := n.Apply(t.Context(), p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}), false)
-	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "record the applied profile")
 	assert.Empty(t, p.hardware.calls)
 }

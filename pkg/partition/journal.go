@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -52,7 +52,7 @@ type journal struct {
 // resolvedProfile is a profile with the layouts that it was resolved to on this node's
 // GPUs, by PCI address. Static partitions keep their positions.
 type resolvedProfile struct {
-	Snapshot v1alpha1.ProfileSnapshot  `json:"wish"`
+	Snapshot v1beta1.ProfileSnapshot   `json:"wish"`
 	Layouts  map[string]profile.Layout `json:"shapes,omitempty"`
 	// Vendors are the vendors of the GPUs, sorted.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
@@ -20,7 +20,7 @@ func TestUnknownFieldsAreLeft(t *testing.T) {
 	in, err := decodeJournal([]byte(`{"version": 1, "new": {"a": 1}, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h", "more": 1},
 		"shapes": {"0000:01:00.0": {"cut": "Static", "more": 2, "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g.10gb", "start": 3, "size": 1}]}}}}`))
 	require.NoError(t, err)
-	assert.Equal(t, "p", in.Applied.Snapshot.Profile)
+	assert.Equal(t, "p", in.Applied.Snapshot.ProfileName)
 	assert.Equal(t, static(ones(hopper, 3)...), in.Applied.Layouts[hopper])
 }
 
@@ -98,7 +98,7 @@ func TestIntentComesFirst(t *testing.T) {
 		in, err := readJournal(p.file)
 		require.NoError(t, err)
 		require.Equal(t, w, in.Applying.Snapshot)
-		require.Equal(t, v1alpha1.ProfileSnapshot{}, in.Applied.Snapshot)
+		require.Equal(t, v1beta1.ProfileSnapshot{}, in.Applied.Snapshot)
 		require.Equal(t, ones(hopper, 0, 1), in.Ours[hopper])
 		require.Equal(t, gpu.MIGOff, in.Before[hopper].MIG)
 		if p, ok := strings.CutPrefix(call, "create "); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -15,7 +15,7 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 	p, n := startPlace(t, hopper, other)
 	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
 	p.hardware.onModes = failing(other)
-	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
+	want := v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
 	assert.Equal(t, want, n.Plan(t.Context(), w))
 	assert.Equal(t, want, n.Apply(t.Context(), w, false))
 	assert.Empty(t, p.hardware.calls)
@@ -28,13 +28,13 @@ func TestDriverIsOut(t *testing.T) {
 	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	all := p.hardware.gpus
 	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
+	require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
 	p.hardware.before = nil
 	const message = "the node had AMD GPUs when its profile was to be changed, and has none now: is their driver loaded?"
-	for _, task := range []v1alpha1.Task{
+	for _, task := range []v1beta1.Task{
 		n.Apply(t.Context(), w, false), n.Plan(t.Context(), w), n.RollBack(t.Context(), wish(""), false), p.start().Apply(t.Context(), wish(""), false),
 	} {
-		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 		assert.Equal(t, message, task.Message)
 	}
 	p.hardware.gpus = all
@@ -53,7 +53,7 @@ func TestLostGPU(t *testing.T) {
 		return nil
 	}
 	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), w, false).Phase)
 	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
 	assert.Equal(t, profile.Layout{}, n.Layout(other))
 	assert.Contains(t, p.there, other, "rules that count GPUs count it")
@@ -79,13 +79,13 @@ func TestGPULostInTheMidst(t *testing.T) {
 			p.follow(n, first)
 			second := p.profile("second", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
 			p.hardware.after = failing("create gpu-0000-02", "create gpu-0000-03")
-			require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
+			require.Equal(t, v1beta1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
 			p.hardware.after = nil
 
 			silent := true
 			lost := func(gpuID string) bool { return silent && gpuID != hopper }
 			n.Lost = lost
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.RollBack(t.Context(), first, false))
+			require.Equal(t, v1beta1.Task{Phase: v1beta1.TaskDone}, n.RollBack(t.Context(), first, false))
 			assert.Equal(t, "gpu-0000-01-00-0 on", p.hardware.state()[0])
 			assert.Equal(t, []string{"gpu-0000-02-00-0 on 1g.10gb_3", "gpu-0000-03-00-0 on 1g.10gb_2"}, p.hardware.state()[1:])
 			if restart {
@@ -95,8 +95,8 @@ func TestGPULostInTheMidst(t *testing.T) {
 			assert.True(t, n.Static(ones(other, 3)[0]), "what is on it is foreign")
 			// Another wish that comes and goes while it is silent changes nothing of that.
 			third := p.profile("third", map[string]profile.Layout{hopper: off})
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), third, false))
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), first, false))
+			require.Equal(t, v1beta1.Task{Phase: v1beta1.TaskDone}, n.Apply(t.Context(), third, false))
+			require.Equal(t, v1beta1.Task{Phase: v1beta1.TaskDone}, n.Apply(t.Context(), first, false))
 
 			silent = false
 			require.NoError(t, n.Restore(t.Context()))
@@ -113,21 +113,21 @@ func TestHolderOfALostGPU(t *testing.T) {
 	p, n := startPlace(t, mi300, mi300b)
 	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
 	first := p.profile("first", map[string]profile.Layout{mi300: {Compute: "DPX"}})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), first, false).Phase)
 	p.claims.hold("a", xcp(mi300b, "cpx", 0))
 	w := p.profile("nps4", map[string]profile.Layout{mi300: {Memory: "NPS4"}})
 	before := p.hardware.state()
-	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
-		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	for _, task := range []v1beta1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
+		assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 		assert.Equal(t, names.ReasonInUse, task.Reason)
 		assert.Contains(t, task.Message, "GPU gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
 	}
 	assert.Equal(t, before, p.hardware.state())
 	// Other modes do not concern it.
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Layout{mi300: {Compute: "QPX"}}), false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Layout{mi300: {Compute: "QPX"}}), false).Phase)
 
 	p.claims.release("a")
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), w, false).Phase)
 	// Nor is it put back under whoever has come since.
 	p.hardware.reboot()
 	p.claims.hold("b", xcp(mi300b, "cpx", 0))
@@ -146,7 +146,7 @@ func TestOfferOfAGPUThatComesLater(t *testing.T) {
 	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
 	offers := profile.Layout{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
 	w := p.profile("offers", map[string]profile.Layout{hopper: offers, other: offers})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), w, false).Phase)
 	assert.Equal(t, offers, n.Layout(hopper))
 	assert.Equal(t, profile.Layout{}, n.Layout(other))
 	assert.True(t, n.Behind(other))

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -237,35 +237,35 @@ func (m *machine) nothingForeign() {
 	}
 }
 
-func (m *machine) follow(w v1alpha1.ProfileSnapshot) {
+func (m *machine) follow(w v1beta1.ProfileSnapshot) {
 	m.t.Helper()
-	require.Equal(m.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, m.node.Apply(m.t.Context(), w, false))
+	require.Equal(m.t, v1beta1.Task{Phase: v1beta1.TaskDone}, m.node.Apply(m.t.Context(), w, false))
 	m.follows(w)
 }
 
-func (m *machine) follows(w v1alpha1.ProfileSnapshot) {
+func (m *machine) follows(w v1beta1.ProfileSnapshot) {
 	m.t.Helper()
 	task := m.node.Plan(m.t.Context(), w)
-	require.Equal(m.t, v1alpha1.TaskPlanned, task.Phase)
+	require.Equal(m.t, v1beta1.TaskPlanned, task.Phase)
 	require.Empty(m.t, task.Changes)
 	require.Equal(m.t, w.Hash, m.node.Applied().Hash)
 	m.nothingForeign()
 }
 
-func migWish(name string, mode v1alpha1.MIGMode, parts ...v1alpha1.StaticPartition) v1alpha1.ProfileSnapshot {
-	return ruleWish(name, v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: mode, Partitions: parts}})
+func migWish(name string, mode v1beta1.MIGMode, parts ...v1beta1.StaticPartition) v1beta1.ProfileSnapshot {
+	return ruleWish(name, v1beta1.Rule{MIG: &v1beta1.MIG{Mode: mode, Partitions: parts}})
 }
 
-func amdWish(name, compute, memory string) v1alpha1.ProfileSnapshot {
-	return ruleWish(name, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: compute, MemoryPartition: memory}})
+func amdWish(name, compute, memory string) v1beta1.ProfileSnapshot {
+	return ruleWish(name, v1beta1.Rule{XCP: &v1beta1.XCP{ComputePartition: compute, MemoryPartition: memory}})
 }
 
-func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.ProfileSnapshot {
-	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromSpec, Hash: profile.Hash(name, rules), Rules: rules}
+func ruleWish(name string, rules ...v1beta1.Rule) v1beta1.ProfileSnapshot {
+	return v1beta1.ProfileSnapshot{ProfileName: name, Source: v1beta1.FromSpec, Hash: profile.Hash(name, rules), Rules: rules}
 }
 
-func part(profile string, count int32) v1alpha1.StaticPartition {
-	return v1alpha1.StaticPartition{Profile: profile, Count: &count}
+func part(profile string, count int32) v1beta1.StaticPartition {
+	return v1beta1.StaticPartition{Profile: profile, Count: &count}
 }
 
 // claimFor is a claim that was given a placement.

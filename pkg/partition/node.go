@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -24,7 +24,7 @@ type Claims interface {
 
 // Resolve returns the desired state of GPUs by a profile, by PCI address. there returns
 // what exists on a GPU. An error names everything that does not fit.
-type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) profile.Existing) (map[string]profile.Desired, error)
+type Resolve func(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) profile.Existing) (map[string]profile.Desired, error)
 
 // Config is the configuration of a Node. Lost, Resolve, MemoryModes and At are
 // optional.
@@ -71,7 +71,7 @@ func New(c Config) *Node {
 
 // Plan says what has to change to apply a profile. It changes nothing. The caller fills in
 // which switch it answers.
-func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.Task {
+func (n *Node) Plan(ctx context.Context, to v1beta1.ProfileSnapshot) v1beta1.Task {
 	n.working.Lock()
 	defer n.working.Unlock()
 	seen, err := n.survey(ctx)
@@ -94,12 +94,12 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.T
 		return failed(err)
 	}
 	n.planned = desired
-	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: changesOf(changes), Shrinking: changes.Shrinking}
+	return v1beta1.Task{Phase: v1beta1.TaskPlanned, Changes: changesOf(changes), ShrinkingGPUs: changes.Shrinking}
 }
 
-func refused(err error) v1alpha1.Task {
+func refused(err error) v1beta1.Task {
 	task := failed(err)
-	task.Phase = v1alpha1.TaskRefused
+	task.Phase = v1beta1.TaskRefused
 	return task
 }
 

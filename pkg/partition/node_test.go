@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 func TestNewNodeFollowsNothing(t *testing.T) {
 	p, n := startPlace(t, hopper, ampere, mi300)
-	assert.Equal(t, v1alpha1.ProfileSnapshot{}, n.Applied())
+	assert.Equal(t, v1beta1.ProfileSnapshot{}, n.Applied())
 	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 	assert.False(t, n.Static(ones(hopper, 0)[0]))
 	assert.Empty(t, n.Plan(t.Context(), wish("")).Changes)
@@ -30,9 +30,9 @@ func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 	balanced := p.profile("balanced", map[string]profile.Layout{hopper: static(two...)})
 	n := p.start()
 	task := n.Plan(t.Context(), balanced)
-	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase)
+	assert.Equal(t, v1beta1.TaskPlanned, task.Phase)
 	require.Len(t, task.Changes, 1)
-	assert.Equal(t, "MIG mode on, partitions 1g.10gb x 2", task.Changes[0].What)
+	assert.Equal(t, "MIG mode on, partitions 1g.10gb x 2", task.Changes[0].Description)
 	assert.NoFileExists(t, p.file, "a plan touches nothing")
 	assert.Empty(t, p.hardware.calls)
 
@@ -77,8 +77,8 @@ func TestHolderInTheWay(t *testing.T) {
 	whole := p.profile("whole", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
 	p.claims.hold("a", wholeOf(hopper))
 	n := p.start()
-	assert.Equal(t, v1alpha1.Task{
-		Phase: v1alpha1.TaskFailed, Reason: names.ReasonInUse,
+	assert.Equal(t, v1beta1.Task{
+		Phase: v1beta1.TaskFailed, Reason: names.ReasonInUse,
 		Message: "GPU gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
 	}, n.Apply(t.Context(), whole, false))
 	assert.Nil(t, n.Unfinished(), "nothing was begun")
@@ -117,7 +117,7 @@ func TestRefused(t *testing.T) {
 	unfit := p.profile("unfit", map[string]profile.Layout{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
 	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not created by Tranche; to remove it, run on the node: remove GI 1"
 	for name, tt := range map[string]struct {
-		wish            v1alpha1.ProfileSnapshot
+		wish            v1beta1.ProfileSnapshot
 		unresolved      error
 		reason, message string
 	}{
@@ -127,8 +127,8 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.unresolved = tt.unresolved
-			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskRefused, Reason: tt.reason, Message: tt.message}, n.Plan(t.Context(), tt.wish))
-			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: tt.reason, Message: tt.message}, n.Apply(t.Context(), tt.wish, false))
+			assert.Equal(t, v1beta1.Task{Phase: v1beta1.TaskRefused, Reason: tt.reason, Message: tt.message}, n.Plan(t.Context(), tt.wish))
+			assert.Equal(t, v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: tt.reason, Message: tt.message}, n.Apply(t.Context(), tt.wish, false))
 			assert.Empty(t, p.hardware.calls)
 			assert.NoFileExists(t, p.file)
 		})
@@ -153,16 +153,16 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
-		s, err := profile.FromRules(w.Profile, w.Rules)
+	n.Resolve = func(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
+		s, err := profile.FromRules(w.ProfileName, w.Rules)
 		require.NoError(t, err)
 		return s.Resolve(gpus, there)
 	}
 	for _, start := range []int{0, 3, 6} {
 		one := ones(hopper, start)[0]
 		p.claims.hold("a", one)
-		shapes, err := n.choose(v1alpha1.ProfileSnapshot{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
-			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
+		shapes, err := n.choose(v1beta1.ProfileSnapshot{ProfileName: "one", Hash: "x", Rules: []v1beta1.Rule{{
+			MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
 		}}}, func() []profile.NodeGPU {
 			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
 			require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	p.memoryModes = false
 	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	task := p.start().Plan(t.Context(), w)
-	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
 	assert.Equal(t, names.ReasonProfileDoesNotFit, task.Reason)
 	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes=true")
 	p.follow(p.start(), p.profile("cpx", map[string]profile.Layout{mi300: {Compute: "CPX"}}))
@@ -221,9 +221,9 @@ func TestClaimThatComesWhileGPUsAreLookedAt(t *testing.T) {
 		return nil
 	}
 	task := n.Plan(t.Context(), p.profile("whole", map[string]profile.Layout{hopper: off}))
-	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	assert.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
-	assert.Empty(t, task.Changes[0].Keeps)
+	assert.Empty(t, task.Changes[0].KeptDevices)
 }
 
 // During a rolling update the plugin that goes knows what the one that has come does.
@@ -262,7 +262,7 @@ func TestAppliedShapes(t *testing.T) {
 	n := p.start()
 	p.follow(n, w)
 	applied, layouts := n.AppliedLayouts()
-	assert.Equal(t, "cut", applied.Profile)
+	assert.Equal(t, "cut", applied.ProfileName)
 	assert.Equal(t, static(ones(hopper, 0)...), layouts[hopper])
 	assert.Equal(t, "CPX", layouts[mi300].Compute)
 	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())

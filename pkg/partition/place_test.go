@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
@@ -62,32 +62,32 @@ func failing(parts ...string) func(call string) error {
 }
 
 // profile defines what a profile comes to.
-func (p *place) profile(name string, layouts map[string]profile.Layout) v1alpha1.ProfileSnapshot {
+func (p *place) profile(name string, layouts map[string]profile.Layout) v1beta1.ProfileSnapshot {
 	p.profiles[name] = layouts
 	return wish(name)
 }
 
-func wish(name string) v1alpha1.ProfileSnapshot {
+func wish(name string) v1beta1.ProfileSnapshot {
 	if name == "" {
-		return v1alpha1.ProfileSnapshot{}
+		return v1beta1.ProfileSnapshot{}
 	}
-	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromSpec, Hash: "hash of " + name}
+	return v1beta1.ProfileSnapshot{ProfileName: name, Source: v1beta1.FromSpec, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
+func (p *place) resolve(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
 	p.there = map[string][]gpu.Partition{}
 	all := map[string]profile.Desired{}
 	memory := "" // is that of all
-	for _, layout := range p.profiles[w.Profile] {
+	for _, layout := range p.profiles[w.ProfileName] {
 		memory = cmp.Or(memory, layout.Memory)
 	}
 	for _, c := range gpus {
 		p.there[c.PCIAddress] = there(c.PCIAddress).Partitions
 		g := profile.Default()
-		g.Profile, g.Layout = w.Profile, p.profiles[w.Profile][c.PCIAddress]
+		g.Profile, g.Layout = w.ProfileName, p.profiles[w.ProfileName][c.PCIAddress]
 		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
 			g.Layout.Memory = memory
 		}
@@ -113,19 +113,19 @@ func (p *place) open() (*Node, error) {
 }
 
 // follow makes the node follow a wish.
-func (p *place) follow(n *Node, w v1alpha1.ProfileSnapshot) {
+func (p *place) follow(n *Node, w v1beta1.ProfileSnapshot) {
 	p.t.Helper()
-	require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(p.t.Context(), w, false))
+	require.Equal(p.t, v1beta1.Task{Phase: v1beta1.TaskDone}, n.Apply(p.t.Context(), w, false))
 	p.follows(n, w)
 }
 
 // follows checks that nothing is left to do, for the driver and for the next one.
-func (p *place) follows(n *Node, w v1alpha1.ProfileSnapshot) {
+func (p *place) follows(n *Node, w v1beta1.ProfileSnapshot) {
 	p.t.Helper()
 	for _, n := range []*Node{n, p.start()} {
 		require.Equal(p.t, w, n.Applied())
 		require.Nil(p.t, n.Unfinished())
-		require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: []v1alpha1.GPUChange{}}, n.Plan(p.t.Context(), w))
+		require.Equal(p.t, v1beta1.Task{Phase: v1beta1.TaskPlanned, Changes: []v1beta1.GPUChange{}}, n.Plan(p.t.Context(), w))
 		require.Empty(p.t, n.journal().Ours)
 	}
 }

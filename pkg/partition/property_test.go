@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/short"
@@ -61,7 +61,7 @@ func (w *walker) shape(gpuID, memory string) profile.Layout {
 
 var nothing = profile.Layout{}
 
-func (w *walker) profile() v1alpha1.ProfileSnapshot {
+func (w *walker) profile() v1beta1.ProfileSnapshot {
 	memory := []string{"", "NPS1", "NPS4"}[w.IntN(3)]
 	layouts := map[string]profile.Layout{}
 	for _, c := range w.hardware.gpus {
@@ -127,10 +127,10 @@ func (w *walker) release(name string) {
 }
 
 // change takes the node to a wish, perhaps with a kill in the midst of it.
-func (w *walker) change(to v1alpha1.ProfileSnapshot) {
+func (w *walker) change(to v1beta1.ProfileSnapshot) {
 	require := require.New(w.t)
 	task := w.node.Plan(w.t.Context(), to)
-	require.Equal(v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Equal(v1beta1.TaskPlanned, task.Phase, task.Message)
 	w.leave(task)
 	from := w.node.Applied()
 	if w.IntN(2) == 0 {
@@ -139,20 +139,20 @@ func (w *walker) change(to v1alpha1.ProfileSnapshot) {
 		w.nothingForeign()
 		if w.IntN(2) == 0 {
 			task := w.node.RollBack(w.t.Context(), from, false)
-			require.Equal(v1alpha1.TaskDone, task.Phase, task.Message)
+			require.Equal(v1beta1.TaskDone, task.Phase, task.Message)
 			to = from
 		}
 	}
 	w.hardware.calls = nil
 	task = w.node.Apply(w.t.Context(), to, false)
-	require.Equal(v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Equal(v1beta1.TaskDone, task.Phase, task.Message)
 	w.follows(w.node, to)
 	w.nothingForeign()
 	w.allThere()
 }
 
 // leave makes those go who have to, and checks what is promised to the others.
-func (w *walker) leave(task v1alpha1.Task) {
+func (w *walker) leave(task v1beta1.Task) {
 	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
 	setDesired(seen, w.node.planned.Layouts)
@@ -165,7 +165,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 	}
 	for _, change := range task.Changes {
 		for name, p := range w.holds {
-			if p.GPUName() == change.GPU && !slices.Contains(change.Keeps, p.Name()) {
+			if p.GPUName() == change.GPU && !slices.Contains(change.KeptDevices, p.Name()) {
 				w.release(name)
 			}
 		}

@@ -49,7 +49,7 @@ func (n *Node) Restore(ctx context.Context) error {
 	if len(n.groups(seen)) == 0 {
 		return join(silent, lost, refusal)
 	}
-	klog.FromContext(ctx).Info("Some GPUs lost the applied profile; restoring it", "profile", in.Applied.Snapshot.Profile)
+	klog.FromContext(ctx).Info("Some GPUs lost the applied profile; restoring it", "profile", in.Applied.Snapshot.ProfileName)
 	if err := n.update(func(in journal) journal { return in.adopt(desired) }); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -104,9 +104,9 @@ func TestPlanNamesShrinking(t *testing.T) {
 	n := p.start()
 	w := p.profile("whole", map[string]profile.Layout{hopper: off, other: off})
 	task := n.Plan(t.Context(), w)
-	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
-	assert.Equal(t, []string{"gpu-0000-02-00-0"}, task.Shrinking)
+	assert.Equal(t, []string{"gpu-0000-02-00-0"}, task.ShrinkingGPUs)
 	layouts, err := n.Layouts(t.Context(), w, []string{other})
 	require.NoError(t, err)
 	assert.Equal(t, off, layouts[other])

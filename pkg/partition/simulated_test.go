@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/short"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // walk goes from each wish to each other, and to itself, once.
-func (m *machine) walk(wishes []v1alpha1.ProfileSnapshot) {
+func (m *machine) walk(wishes []v1beta1.ProfileSnapshot) {
 	m.t.Helper()
 	for i, w := range wishes {
 		m.follow(w)
@@ -34,7 +34,7 @@ func (m *machine) walk(wishes []v1alpha1.ProfileSnapshot) {
 
 // From each profile to each other, on every model; Ampere is reset for it.
 func TestEveryWayOnSimulatedMIG(t *testing.T) {
-	ones := v1alpha1.StaticPartition{Profile: "1g"}
+	ones := v1beta1.StaticPartition{Profile: "1g"}
 	for model, want := range map[string]int{
 		"A30-24GB": 4, "A100-40GB": 7, "H100-80GB": 7, "H200-141GB": 7, "B200-180GB": 7, "RTX-PRO-6000-Blackwell-96GB": 4,
 	} {
@@ -43,11 +43,11 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 		}
 		t.Run(model, func(t *testing.T) {
 			m := nvidiaMachine(t, model, "  migMode: disabled\n")
-			m.walk([]v1alpha1.ProfileSnapshot{
-				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic), migWish("enabled", v1alpha1.MIGEnabled),
-				migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), ones), migWish("ones", v1alpha1.MIGStatic, ones),
+			m.walk([]v1beta1.ProfileSnapshot{
+				migWish("whole", v1beta1.MIGDisabled), migWish("dynamic", v1beta1.MIGDynamic), migWish("enabled", v1beta1.MIGEnabled),
+				migWish("balanced", v1beta1.MIGStatic, part("2g", 1), ones), migWish("ones", v1beta1.MIGStatic, ones),
 			})
-			m.follow(migWish("ones", v1alpha1.MIGStatic, ones))
+			m.follow(migWish("ones", v1beta1.MIGStatic, ones))
 			require.Len(t, strings.Fields(m.state()[0]), 1+want)
 		})
 	}
@@ -57,25 +57,25 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 // unchanged which the switch has begun to change, or goes on.
 func TestCrashOnSimulatedGPUs(t *testing.T) {
 	hopper := func(t *testing.T) *machine { return nvidiaMachine(t, "H100-80GB", "") }
-	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
+	balanced := migWish("balanced", v1beta1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
 	for name, tt := range map[string]struct {
 		machine func(*testing.T) *machine
 		// follows are the wishes before: the switch is from the last one.
-		follows []v1alpha1.ProfileSnapshot
-		target  v1alpha1.ProfileSnapshot
+		follows []v1beta1.ProfileSnapshot
+		target  v1beta1.ProfileSnapshot
 		// unchanged is how many GPUs, from the first one on, the target leaves unchanged.
 		unchanged int
 		// every is 1 where the plugin dies at each point. The points of two GPUs follow each other.
 		every int
 	}{
-		"MIG": {hopper, []v1alpha1.ProfileSnapshot{balanced}, migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), 0, 3},
+		"MIG": {hopper, []v1beta1.ProfileSnapshot{balanced}, migWish("ones", v1beta1.MIGStatic, part("1g", 6)), 0, 3},
 		"MIG beside an unchanged GPU": {
-			hopper, []v1alpha1.ProfileSnapshot{balanced, ruleWish("from", v1alpha1.Rule{GPUs: at(first), MIG: static(part("3g", 1))}, keep)},
-			ruleWish("target", v1alpha1.Rule{GPUs: at(second), MIG: disabled}, keep), 1, 1,
+			hopper, []v1beta1.ProfileSnapshot{balanced, ruleWish("from", v1beta1.Rule{GPUs: at(first), MIG: static(part("3g", 1))}, keep)},
+			ruleWish("target", v1beta1.Rule{GPUs: at(second), MIG: disabled}, keep), 1, 1,
 		},
 		"AMD": {
 			func(t *testing.T) *machine { return amdMachine(t, "mi300x8") },
-			[]v1alpha1.ProfileSnapshot{amdWish("default", "", "")}, amdWish("qpx-nps4", "QPX", "NPS4"), 0, 3,
+			[]v1beta1.ProfileSnapshot{amdWish("default", "", "")}, amdWish("qpx-nps4", "QPX", "NPS4"), 0, 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCrashOnSimulatedGPUs(t *testing.T) {
 					require.Equal(t, before[:tt.unchanged], m.state()[:tt.unchanged], "point %d", n)
 					continue
 				}
-				require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, m.node.RollBack(t.Context(), from, false))
+				require.Equal(t, v1beta1.Task{Phase: v1beta1.TaskDone}, m.node.RollBack(t.Context(), from, false))
 				m.follows(from)
 				require.Equal(t, before, m.state(), "point %d", n)
 			}
@@ -113,10 +113,10 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	c := claimFor("a", g.Placements[i])
 	held, _, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
-	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
+	balanced := migWish("balanced", v1beta1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
 	task := m.node.Plan(t.Context(), balanced)
 	require.Len(t, task.Changes, 2)
-	assert.Contains(t, task.Changes[0].Keeps, g.Placements[i].Name())
+	assert.Contains(t, task.Changes[0].KeptDevices, g.Placements[i].Name())
 	m.follow(balanced)
 	again, _, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 			m := amdMachine(t, name)
 			modes, err := m.amd.Modes(t.Context(), m.gpus()[0].PCIAddress)
 			require.NoError(t, err)
-			wishes := []v1alpha1.ProfileSnapshot{amdWish("as-it-is", "", "")}
+			wishes := []v1beta1.ProfileSnapshot{amdWish("as-it-is", "", "")}
 			for _, memory := range modes.Memories {
 				// The first and the last: all of them would take long.
 				legal := modes.Legal[memory]
@@ -156,9 +156,9 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 // nobody takes what is another's.
 func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 	m := nvidiaMachine(t, "H100-80GB", "")
-	wishes := []v1alpha1.ProfileSnapshot{
-		migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), migWish("dynamic", v1alpha1.MIGDynamic),
-		migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
+	wishes := []v1beta1.ProfileSnapshot{
+		migWish("ones", v1beta1.MIGStatic, part("1g", 6)), migWish("dynamic", v1beta1.MIGDynamic),
+		migWish("balanced", v1beta1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
 	}
 	stop := make(chan struct{})
 	var workers sync.WaitGroup
@@ -192,10 +192,10 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 		w := wishes[i%len(wishes)]
 		require.Eventually(t, func() bool {
 			task := m.node.Apply(t.Context(), w, false)
-			if task.Phase != v1alpha1.TaskDone {
+			if task.Phase != v1beta1.TaskDone {
 				assert.Equal(t, names.ReasonInUse, task.Reason, task.Message)
 			}
-			return task.Phase == v1alpha1.TaskDone
+			return task.Phase == v1beta1.TaskDone
 		}, time.Minute, time.Millisecond)
 	}
 	close(stop)

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -48,11 +48,11 @@ func OpenState(file string) (*State, error) {
 
 // Applied returns the applied profile; its hash is empty if none is applied. While
 // another one is being applied, it is still the previous one.
-func (s *State) Applied() v1alpha1.ProfileSnapshot { return s.journal().Applied.Snapshot }
+func (s *State) Applied() v1beta1.ProfileSnapshot { return s.journal().Applied.Snapshot }
 
 // Unfinished returns the profile whose application has begun and is not complete, nil if
 // there is none.
-func (s *State) Unfinished() *v1alpha1.ProfileSnapshot {
+func (s *State) Unfinished() *v1beta1.ProfileSnapshot {
 	if applying := s.journal().Applying; applying != nil {
 		return &applying.Snapshot
 	}
@@ -78,7 +78,7 @@ func (s *State) Static(p gpu.Placement) bool {
 
 // AppliedLayouts returns the applied profile and the current layouts of the GPUs, by PCI
 // address. The map must not be changed.
-func (s *State) AppliedLayouts() (v1alpha1.ProfileSnapshot, map[string]profile.Layout) {
+func (s *State) AppliedLayouts() (v1beta1.ProfileSnapshot, map[string]profile.Layout) {
 	in := s.journal()
 	return in.Applied.Snapshot, in.Layouts
 }

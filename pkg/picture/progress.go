@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -40,13 +40,13 @@ func DrawNode(p *Page, node string, n cluster.Progress, gpus []cluster.GPUProgre
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
 	switch {
-	case n.Source == v1alpha1.FromSpec && n.Label != "":
+	case n.Source == v1beta1.FromSpec && n.Label != "":
 		return ", named by the node's label " + n.Label
-	case n.Source == v1alpha1.FromSpec:
+	case n.Source == v1beta1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
-	case n.Source == v1alpha1.FromPlan:
+	case n.Source == v1beta1.FromPlan:
 		return ", given by PartitionPlan " + n.Plan
-	case n.Source == v1alpha1.FromDefault && n.Desired != "":
+	case n.Source == v1beta1.FromDefault && n.Desired != "":
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""
@@ -78,7 +78,7 @@ func DrawSwitches(p *Page, s cluster.Switches, now time.Time) {
 	case s.Now.Switching():
 		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), Normal)
 		p.Blank()
-	case s.Now.State == v1alpha1.Failed:
+	case s.Now.State == v1beta1.Failed:
 		p.Wrap("", s.Node+": "+s.Now.Failure(now), Normal)
 		p.Blank()
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -24,35 +24,35 @@ var now = gpunodes.Now
 const draining = "evicts pods from gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
 	"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 
-func profile(name string, rules ...v1alpha1.Rule) v1alpha1.PartitionProfile {
-	return v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionProfileSpec{Rules: rules}}
+func profile(name string, rules ...v1beta1.Rule) v1beta1.PartitionProfile {
+	return v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.PartitionProfileSpec{Rules: rules}}
 }
 
 func profiles() []cluster.Profile {
-	nvidia, amd := &v1alpha1.GPUSelector{Vendor: "nvidia"}, &v1alpha1.GPUSelector{Vendor: "amd"}
-	static := func(p string, n *int32) *v1alpha1.MIG {
-		return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: p, Count: n}}}
+	nvidia, amd := &v1beta1.GPUSelector{Vendor: "nvidia"}, &v1beta1.GPUSelector{Vendor: "amd"}
+	static := func(p string, n *int32) *v1beta1.MIG {
+		return &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: p, Count: n}}}
 	}
 	balanced := static("1g.10gb", ptr.To(int32(2)))
-	balanced.Partitions = append(balanced.Partitions, v1alpha1.StaticPartition{Profile: "3g.40gb"})
+	balanced.Partitions = append(balanced.Partitions, v1beta1.StaticPartition{Profile: "3g.40gb"})
 	two := int32(2)
-	return cluster.Profiles([]v1alpha1.PartitionProfile{
+	return cluster.Profiles([]v1beta1.PartitionProfile{
 		profile("dynamic"),
-		profile("all-1g.10gb", v1alpha1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
-		profile("all-balanced", v1alpha1.Rule{GPUs: nvidia, MIG: balanced}),
-		profile("cpx-nps4", v1alpha1.Rule{GPUs: amd, AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
-		profile("whole", v1alpha1.Rule{GPUs: nvidia, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}),
-		profile("rest", v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{MIG: v1alpha1.MIGCapable, Indexes: []int32{1}}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}},
-			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{MIG: v1alpha1.MIGIncapable}, LegacyResource: "Replica"}, v1alpha1.Rule{Unchanged: true}),
+		profile("all-1g.10gb", v1beta1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
+		profile("all-balanced", v1beta1.Rule{GPUs: nvidia, MIG: balanced}),
+		profile("cpx-nps4", v1beta1.Rule{GPUs: amd, XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
+		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}),
+		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: "Replica"}, v1beta1.Rule{Unchanged: true}),
 		profile("mixture",
-			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1alpha1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
-			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
-			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Count: &two}, LegacyResource: "Replica"},
-			v1alpha1.Rule{Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1alpha1.TimeSlicing}}),
-	}, []v1alpha1.GPUNode{
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Count: &two}, ExtendedResource: "Replica"},
+			v1beta1.Rule{Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1beta1.TimeSlicing}}),
+	}, []v1beta1.GPUNode{
 		gpunodes.WithProfile("node-b", "all-1g.10gb").GPUNode,
 		gpunodes.WithProfile("node-a", "all-1g.10gb").GPUNode,
-		gpunodes.WithProfile("node-c", "deleted").Switches(v1alpha1.Draining, "cpx-nps4", "").GPUNode,
+		gpunodes.WithProfile("node-c", "deleted").Switches(v1beta1.Draining, "cpx-nps4", "").GPUNode,
 		gpunodes.WithProfile("node-d", "").GPUNode,
 	})
 }
@@ -66,12 +66,12 @@ func TestProfiles(t *testing.T) {
 
 func TestSwitches(t *testing.T) {
 	n := gpunodes.WithProfile("node-a", "spx").
-		Had("", "spx", v1alpha1.ResultSucceeded, "", "", 2300*time.Millisecond, 0).
-		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
+		Had("", "spx", v1beta1.ResultSucceeded, "", "", 2300*time.Millisecond, 0).
+		Had("spx", "cpx", v1beta1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
 	for name, node := range map[string]*gpunodes.Node{
 		"no-switches":     gpunodes.WithProfile("node-a", "spx"),
 		"switches":        {GPUNode: *n.DeepCopy()},
-		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
+		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1beta1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
 		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
@@ -83,14 +83,14 @@ func TestDrawNode(t *testing.T) {
 	spec.Annotations = nil // a person set it
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
 	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
-	byPlan.Status.Desired.Source, byPlan.Status.Desired.Plan = v1alpha1.FromPlan, "canary"
+	byPlan.Status.Desired.Source, byPlan.Status.Desired.PlanName = v1beta1.FromPlan, "canary"
 	byDefault := gpunodes.WithProfile("node-a", "default")
-	byDefault.Status.Desired.Source = v1alpha1.FromDefault
+	byDefault.Status.Desired.Source = v1beta1.FromDefault
 	for name, n := range map[string]*gpunodes.Node{
 		"node": spec,
 		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
-			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
-			Says(names.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
+			Switches(v1beta1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
+			Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),

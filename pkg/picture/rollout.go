@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -49,7 +49,7 @@ func rolloutBar(r cluster.Rollout, width int) []Span {
 		{n.Switching, "→", Yellow},
 		{n.Failed, "!", Red},
 		{n.SetAside + n.NotReady, "x", Yellow},
-		{n.Overruled, "-", Dim},
+		{n.Overridden, "-", Dim},
 		{n.Waiting, "·", Dim},
 	}
 	counts := make([]int32, len(parts))
@@ -92,12 +92,12 @@ func shareOut[N int32 | int64](counts []N, width int) []int {
 }
 
 // planNodes lists nodes with their reasons.
-func planNodes(p *Page, head string, nodes []v1alpha1.PlanNode, all int, style Style) {
+func planNodes(p *Page, head string, nodes []v1beta1.PlanNode, all int, style Style) {
 	for i, n := range nodes {
 		if i == maxListed {
 			break
 		}
-		p.Wrap("  "+head, n.Node+overview.Outcome(&n), style)
+		p.Wrap("  "+head, n.NodeName+overview.Outcome(&n), style)
 	}
 	if more := all - min(len(nodes), maxListed); more > 0 && len(nodes) > 0 {
 		p.Wrap("  "+head, fmt.Sprintf("and %d more", more), style)

@@ -9,29 +9,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
-func rollouts() map[string]*v1alpha1.PartitionPlan {
-	soaks := gpunodes.NewPlan("canary", "all-balanced", 3).Counts(v1alpha1.PlanNodes{Selected: 100, Updated: 45, Switching: 2, Failed: 1, SetAside: 1, Overruled: 1, Waiting: 50}).
+func rollouts() map[string]*v1beta1.PartitionPlan {
+	soaks := gpunodes.NewPlan("canary", "all-balanced", 3).Counts(v1beta1.PlanNodeCounts{Selected: 100, Updated: 45, Switching: 2, Failed: 1, SetAside: 1, Overridden: 1, Waiting: 50}).
 		Says(names.ConditionProgressing, true, names.ReasonSoaking, "the nodes of step 2 are watched until 14:10:00 UTC")
-	soaks.Status.Step, soaks.Status.Steps = 2, 3
-	soaks.Status.EstimatedCompletion = &metav1.Time{Time: gpunodes.Now.Add(40 * time.Minute)}
-	soaks.Status.Failed = []v1alpha1.PlanNode{{Node: "node-a", Reason: "HardwareFailed", Message: "GPU gpu-0000-1b-00-0: CreateGpuInstance: Unknown Error"}}
-	soaks.Status.SetAside = []v1alpha1.PlanNode{{Node: "node-b", Reason: "DrainBlocked", Message: "pod team/serving-0: the disruption budget always-one needs 1 healthy pods and has 1 currently"}}
-	stopped := gpunodes.NewPlan("canary", "all-balanced", 1).Counts(v1alpha1.PlanNodes{Selected: 40, Failed: 12, Waiting: 28}).
+	soaks.Status.CurrentStep, soaks.Status.StepCount = 2, 3
+	soaks.Status.EstimatedCompletionTime = &metav1.Time{Time: gpunodes.Now.Add(40 * time.Minute)}
+	soaks.Status.FailedNodes = []v1beta1.PlanNode{{NodeName: "node-a", Reason: "HardwareFailed", Message: "GPU gpu-0000-1b-00-0: CreateGpuInstance: Unknown Error"}}
+	soaks.Status.SetAsideNodes = []v1beta1.PlanNode{{NodeName: "node-b", Reason: "DrainBlocked", Message: "pod team/serving-0: the disruption budget always-one needs 1 healthy pods and has 1 currently"}}
+	stopped := gpunodes.NewPlan("canary", "all-balanced", 1).Counts(v1beta1.PlanNodeCounts{Selected: 40, Failed: 12, Waiting: 28}).
 		Says(names.ConditionProgressing, false, names.ReasonTooManyFailures, "12 nodes failed with revision 1, and maxFailures allows 0 (node-00: Unhealthy, and 11 more)")
 	for i := range 12 {
-		stopped.Status.Failed = append(stopped.Status.Failed, v1alpha1.PlanNode{Node: fmt.Sprintf("node-%02d", i), Reason: "Unhealthy"})
+		stopped.Status.FailedNodes = append(stopped.Status.FailedNodes, v1beta1.PlanNode{NodeName: fmt.Sprintf("node-%02d", i), Reason: "Unhealthy"})
 	}
-	complete := gpunodes.NewPlan("whole-fleet", "mixed", 1).Counts(v1alpha1.PlanNodes{Selected: 3, Updated: 3}).
+	complete := gpunodes.NewPlan("whole-fleet", "mixed", 1).Counts(v1beta1.PlanNodeCounts{Selected: 3, Updated: 3}).
 		Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 1").Says(names.ConditionComplete, true, names.ReasonComplete, "")
-	return map[string]*v1alpha1.PartitionPlan{
+	return map[string]*v1beta1.PartitionPlan{
 		"rollout-soaks": &soaks.PartitionPlan, "rollout-stopped": &stopped.PartitionPlan, "rollout-complete": &complete.PartitionPlan,
-		"rollout-new": {ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "mixed"}},
+		"rollout-new": {ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "mixed"}},
 	}
 }
 

@@ -1,7 +1,7 @@
 package profile
 
 import (
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -9,7 +9,7 @@ import (
 type Sources struct {
 	// Applied is the applied profile, without a name if none is applied. Layouts are the
 	// layouts of the GPUs, by PCI address.
-	Applied v1alpha1.ProfileSnapshot
+	Applied v1beta1.ProfileSnapshot
 	Layouts map[string]Layout
 	// Undecided is set while no profile is applied and the controller has yet to look at the
 	// node. GPUs then stay as they are: Current is the state of a GPU that is in force.
@@ -23,7 +23,7 @@ type Sources struct {
 // An error says what does not fit the GPUs. Those then stay as they are.
 func (s *Sources) Desired(gpus []gpu.GPU) (map[string]Desired, error) {
 	switch {
-	case s.Applied.Profile != "":
+	case s.Applied.ProfileName != "":
 		return s.byProfile(gpus)
 	case s.Undecided:
 		return s.current(gpus, Default()), nil
@@ -40,7 +40,7 @@ func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Desired, error) {
 	})
 	if err != nil {
 		missing := Default()
-		missing.Profile = s.Applied.Profile
+		missing.Profile = s.Applied.ProfileName
 		desired = s.current(gpus, missing)
 	}
 	for address, state := range desired {
@@ -66,8 +66,8 @@ func (s *Sources) current(gpus []gpu.GPU, unknown Desired) map[string]Desired {
 
 // Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
 // Profile.Resolve.
-func Resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) Existing) (map[string]Desired, error) {
-	p, err := FromRules(w.Profile, w.Rules)
+func Resolve(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) Existing) (map[string]Desired, error) {
+	p, err := FromRules(w.ProfileName, w.Rules)
 	if err != nil {
 		return nil, err
 	}

@@ -6,18 +6,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // replicated is a profile by whose sharing a test knows it.
-func replicated(name string, n int32, source v1alpha1.Source) v1alpha1.ProfileSnapshot {
-	return v1alpha1.ProfileSnapshot{Profile: name, Source: source, Hash: "h", Rules: []v1alpha1.Rule{{Sharing: &v1alpha1.Sharing{Replicas: &n}}}}
+func replicated(name string, n int32, source v1beta1.Source) v1beta1.ProfileSnapshot {
+	return v1beta1.ProfileSnapshot{ProfileName: name, Source: source, Hash: "h", Rules: []v1beta1.Rule{{Sharing: &v1beta1.Sharing{Replicas: &n}}}}
 }
 
 func TestDesired(t *testing.T) {
-	misfit := replicated("misfit", 4, v1alpha1.FromSpec)
-	misfit.Rules[0].MIG = &v1alpha1.MIG{Profiles: []string{"9g"}}
+	misfit := replicated("misfit", 4, v1beta1.FromSpec)
+	misfit.Rules[0].MIG = &v1beta1.MIG{Profiles: []string{"9g"}}
 	for name, tt := range map[string]struct {
 		sources  Sources
 		known    bool // a state is in force
@@ -26,9 +26,9 @@ func TestDesired(t *testing.T) {
 		err      string
 	}{
 		"nothing":              {Sources{}, true, DefaultReplicas, "", ""},
-		"a profile":            {Sources{Applied: replicated("p", 4, v1alpha1.FromSpec)}, true, 4, "p", ""},
-		"the profile default":  {Sources{Applied: replicated("default", 4, v1alpha1.FromDefault)}, true, 4, "default", ""},
-		"a profile, undecided": {Sources{Applied: replicated("p", 4, v1alpha1.FromSpec), Undecided: true}, true, 4, "p", ""},
+		"a profile":            {Sources{Applied: replicated("p", 4, v1beta1.FromSpec)}, true, 4, "p", ""},
+		"the profile default":  {Sources{Applied: replicated("default", 4, v1beta1.FromDefault)}, true, 4, "default", ""},
+		"a profile, undecided": {Sources{Applied: replicated("p", 4, v1beta1.FromSpec), Undecided: true}, true, 4, "p", ""},
 		"undecided":            {Sources{Undecided: true}, true, 7, "before", ""},
 		"undecided, new":       {Sources{Undecided: true}, false, DefaultReplicas, "", ""},
 		"does not fit":         {Sources{Applied: misfit}, true, 7, "before", "PartitionProfile misfit: spec.rules[0].mig.profiles[0]"},
@@ -60,8 +60,8 @@ func TestDesiredKeepsPartitions(t *testing.T) {
 	placed := Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{cut.Placements[3]}}
 	for name, profiles := range map[string][]string{"fits": {"1g"}, "does not fit": {"9g"}} {
 		t.Run(name, func(t *testing.T) {
-			applied := replicated("p", 4, v1alpha1.FromSpec)
-			applied.Rules[0].MIG = &v1alpha1.MIG{Profiles: profiles}
+			applied := replicated("p", 4, v1beta1.FromSpec)
+			applied.Rules[0].MIG = &v1beta1.MIG{Profiles: profiles}
 			s := Sources{
 				Applied: applied, Layouts: map[string]Layout{hopper.PCIAddress: placed},
 				Current: func(string) (Desired, bool) { return Desired{}, false },

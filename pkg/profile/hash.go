@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -16,12 +16,12 @@ import (
 // depend on the order of keys, names and static partitions, on the spelling of product names, PCI
 // addresses and numbers, or on whether defaults are written. A rule with mig differs from one
 // without, because it may enable MIG mode.
-func Hash(profile string, rules []v1alpha1.Rule) string {
+func Hash(profile string, rules []v1beta1.Rule) string {
 	canonical := struct {
-		Version int             `json:"version"`
-		Profile string          `json:"profile"`
-		Rules   []v1alpha1.Rule `json:"rules"`
-	}{Version: 1, Profile: profile, Rules: make([]v1alpha1.Rule, len(rules))}
+		Version int            `json:"version"`
+		Profile string         `json:"profile"`
+		Rules   []v1beta1.Rule `json:"rules"`
+	}{Version: 1, Profile: profile, Rules: make([]v1beta1.Rule, len(rules))}
 	for i := range rules {
 		canonical.Rules[i] = canonicalRule(rules[i].DeepCopy())
 	}
@@ -34,38 +34,38 @@ func Hash(profile string, rules []v1alpha1.Rule) string {
 }
 
 // canonicalRule normalizes a rule for the hash, in place.
-func canonicalRule(r *v1alpha1.Rule) v1alpha1.Rule {
+func canonicalRule(r *v1beta1.Rule) v1beta1.Rule {
 	r.GPUs = canonicalGPUs(r.GPUs)
 	if m := r.MIG; m != nil {
-		m.Mode = cmp.Or(m.Mode, v1alpha1.MIGDynamic)
+		m.Mode = cmp.Or(m.Mode, v1beta1.MIGDynamic)
 		slices.Sort(m.Profiles)
 		if m.WholeGPUs != nil && *m.WholeGPUs {
 			m.WholeGPUs = nil
 		}
-		slices.SortFunc(m.Partitions, func(a, b v1alpha1.StaticPartition) int {
+		slices.SortFunc(m.Partitions, func(a, b v1beta1.StaticPartition) int {
 			return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(count(a), count(b)))
 		})
 	}
-	if r.AMD != nil && *r.AMD == (v1alpha1.AMD{}) {
-		r.AMD = nil
+	if r.XCP != nil && *r.XCP == (v1beta1.XCP{}) {
+		r.XCP = nil
 	}
 	r.Sharing = canonicalSharing(r.Sharing)
-	if r.LegacyResource == string(LegacyWhole) {
-		r.LegacyResource = ""
+	if r.ExtendedResource == string(LegacyWhole) {
+		r.ExtendedResource = ""
 	}
 	return *r
 }
 
-func count(p v1alpha1.StaticPartition) int32 {
+func count(p v1beta1.StaticPartition) int32 {
 	if p.Count == nil {
 		return 0
 	}
 	return *p.Count
 }
 
-func canonicalGPUs(c *v1alpha1.GPUSelector) *v1alpha1.GPUSelector {
+func canonicalGPUs(c *v1beta1.GPUSelector) *v1beta1.GPUSelector {
 	if c == nil {
-		return &v1alpha1.GPUSelector{}
+		return &v1beta1.GPUSelector{}
 	}
 	for i := range c.Products {
 		c.Products[i] = strings.ToLower(c.Products[i])
@@ -86,15 +86,15 @@ func canonicalGPUs(c *v1alpha1.GPUSelector) *v1alpha1.GPUSelector {
 }
 
 // canonicalSharing fills in all defaults.
-func canonicalSharing(s *v1alpha1.Sharing) *v1alpha1.Sharing {
+func canonicalSharing(s *v1beta1.Sharing) *v1beta1.Sharing {
 	if s == nil {
-		s = &v1alpha1.Sharing{}
+		s = &v1beta1.Sharing{}
 	}
 	def := Default()
 	if s.Enabled == nil {
 		s.Enabled = &def.Shared
 	}
-	s.Strategy = cmp.Or(s.Strategy, v1alpha1.Strategy(def.Strategy))
+	s.Strategy = cmp.Or(s.Strategy, v1beta1.Strategy(def.Strategy))
 	if s.Replicas == nil {
 		n := int32(DefaultReplicas)
 		s.Replicas = &n
@@ -105,9 +105,9 @@ func canonicalSharing(s *v1alpha1.Sharing) *v1alpha1.Sharing {
 	}
 	if s.Partitions != nil {
 		slices.Sort(s.Partitions.Profiles)
-		slices.SortFunc(s.Partitions.Replicas, func(a, b v1alpha1.PartitionReplicas) int { return cmp.Compare(a.Profile, b.Profile) })
-		if s.Partitions.LegacyResource == v1alpha1.MeansPartition {
-			s.Partitions.LegacyResource = ""
+		slices.SortFunc(s.Partitions.Replicas, func(a, b v1beta1.PartitionReplicas) int { return cmp.Compare(a.Profile, b.Profile) })
+		if s.Partitions.ExtendedResource == v1beta1.MeansPartition {
+			s.Partitions.ExtendedResource = ""
 		}
 	}
 	return s

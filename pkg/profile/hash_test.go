@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
@@ -61,7 +61,7 @@ func FuzzHash(f *testing.F) {
 	f.Add([]byte(`[{"gpus":{"vendor":"amd"},"amd":{"computePartition":"CPX"}}]`), []byte(`[{"amd":{"computePartition":"CPX"},"gpus":{"vendor":"amd"}}]`))
 	f.Add([]byte(`[{"mig":{"profiles":["1g","2g"]}}]`), []byte(`[{"mig":{"profiles":["2g","1g"],"wholeGPUs":true},"sharing":{}}]`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		var x, y []v1alpha1.Rule
+		var x, y []v1beta1.Rule
 		if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
 			return
 		}

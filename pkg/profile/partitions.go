@@ -3,7 +3,7 @@ package profile
 import (
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -18,7 +18,7 @@ var (
 )
 
 // mig checks the MIG settings of a rule, as far as possible without a GPU.
-func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
+func (c *compiler) mig(path string, m *v1beta1.MIG) *v1beta1.MIG {
 	if m == nil {
 		return nil
 	}
@@ -27,20 +27,20 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 	}
 	static := false
 	switch m.Mode {
-	case v1alpha1.MIGStatic:
+	case v1beta1.MIGStatic:
 		static = true
 		if len(m.Partitions) == 0 {
 			c.Add(strict.Key(path, "partitions"), "is missing: mode Static makes the partitions that it names")
 		}
-	case "", v1alpha1.MIGDynamic, v1alpha1.MIGEnabled, v1alpha1.MIGDisabled:
+	case "", v1beta1.MIGDynamic, v1beta1.MIGEnabled, v1beta1.MIGDisabled:
 	default:
-		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s, %s or %s", m.Mode, v1alpha1.MIGDynamic, v1alpha1.MIGStatic, v1alpha1.MIGEnabled, v1alpha1.MIGDisabled)
+		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s, %s or %s", m.Mode, v1beta1.MIGDynamic, v1beta1.MIGStatic, v1beta1.MIGEnabled, v1beta1.MIGDisabled)
 		return m
 	}
 	if m.Partitions != nil && !static {
 		c.Add(strict.Key(path, "partitions"), "is for mode Static only; for Dynamic use profiles")
 	}
-	if dynamic := m.Mode == "" || m.Mode == v1alpha1.MIGDynamic; !dynamic {
+	if dynamic := m.Mode == "" || m.Mode == v1beta1.MIGDynamic; !dynamic {
 		if m.Profiles != nil {
 			c.Add(strict.Key(path, "profiles"), "is for mode Dynamic only")
 		}
@@ -53,7 +53,7 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 	return m
 }
 
-func (c *compiler) staticPartitions(path string, all []v1alpha1.StaticPartition) {
+func (c *compiler) staticPartitions(path string, all []v1beta1.StaticPartition) {
 	seen, rest := map[string]bool{}, ""
 	for i, p := range all {
 		path := strict.Index(path, i)
@@ -86,7 +86,7 @@ func (c *compiler) migProfile(path, profile string) {
 }
 
 // amd checks the AMD settings of a rule, as far as possible without a GPU.
-func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
+func (c *compiler) amd(path string, a *v1beta1.XCP) *v1beta1.XCP {
 	if a == nil {
 		return nil
 	}

@@ -3,7 +3,7 @@ package profile
 import (
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -11,7 +11,7 @@ import (
 // Possible is an error for static layouts of rules that no GPU can hold. The GPUs are one of each model
 // that there is; those that lack a profile of a layout are not asked, so a layout for an unknown model
 // is possible.
-func Possible(origin string, rules []v1alpha1.Rule, gpus []gpu.GPU) error {
+func Possible(origin string, rules []v1beta1.Rule, gpus []gpu.GPU) error {
 	problems := strict.NewProblems(origin)
 	for i, r := range rules {
 		if r.MIG == nil || len(r.MIG.Partitions) == 0 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -27,8 +27,8 @@ type rule struct {
 	gpu  Desired
 	// mig and amd are the layout of the GPUs, checked as far as possible without a GPU.
 	// Nil: the rule does not mention it.
-	mig *v1alpha1.MIG
-	amd *v1alpha1.AMD
+	mig *v1beta1.MIG
+	amd *v1beta1.XCP
 	// unchanged: the GPUs keep their layout.
 	unchanged bool
 }
@@ -51,16 +51,16 @@ func fit(c Desired, vendor gpu.Vendor) Desired {
 
 // Parse reads a PartitionProfile. The file's name is for errors.
 func Parse(file string, data []byte) (*Profile, error) {
-	var p v1alpha1.PartitionProfile
+	var p v1beta1.PartitionProfile
 	if err := strict.Decode(file, data, &p); err != nil {
 		return nil, err
 	}
 	problems := strict.NewProblems(file)
-	if want := v1alpha1.GroupVersion.String(); p.APIVersion != want {
+	if want := v1beta1.GroupVersion.String(); p.APIVersion != want {
 		problems.Add("apiVersion", "is %q, it must be %s", p.APIVersion, want)
 	}
-	if p.Kind != v1alpha1.ProfileKind {
-		problems.Add("kind", "is %q, it must be %s", p.Kind, v1alpha1.ProfileKind)
+	if p.Kind != v1beta1.ProfileKind {
+		problems.Add("kind", "is %q, it must be %s", p.Kind, v1beta1.ProfileKind)
 	}
 	if p.Name == "" {
 		problems.Add("metadata.name", "is missing")
@@ -74,7 +74,7 @@ func Parse(file string, data []byte) (*Profile, error) {
 
 // FromRules parses the rules of a PartitionProfile. The name is for errors, empty if there is no
 // profile.
-func FromRules(profile string, in []v1alpha1.Rule) (*Profile, error) {
+func FromRules(profile string, in []v1beta1.Rule) (*Profile, error) {
 	s := &Profile{}
 	if profile != "" {
 		s.Profile = profileOrigin(profile)

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-const head = "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\n"
+const head = "apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\n"
 
 func parse(t *testing.T, spec string) *Profile {
 	t.Helper()
@@ -201,10 +201,10 @@ func TestBadProfilesAreRefused(t *testing.T) {
 
 func TestOtherObjectsAreRefused(t *testing.T) {
 	for document, want := range map[string]string{
-		"spec: {}": `p.yaml: apiVersion: is "", it must be tranche.dev/v1alpha1; kind: is "", it must be PartitionProfile; metadata.name: is missing`,
-		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: p}\ndata: {}":                           "p.yaml: data: unknown key",
-		"apiVersion: tranche.dev/v1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {}":        `p.yaml: apiVersion: is "tranche.dev/v1", it must be tranche.dev/v1alpha1`,
-		"apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfiles\nmetadata: {name: p}\nspec: {}": `p.yaml: kind: is "PartitionProfiles", it must be PartitionProfile`,
+		"spec: {}": `p.yaml: apiVersion: is "", it must be tranche.dev/v1beta1; kind: is "", it must be PartitionProfile; metadata.name: is missing`,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: p}\ndata: {}":                          "p.yaml: data: unknown key",
+		"apiVersion: tranche.dev/v1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {}":       `p.yaml: apiVersion: is "tranche.dev/v1", it must be tranche.dev/v1beta1`,
+		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfiles\nmetadata: {name: p}\nspec: {}": `p.yaml: kind: is "PartitionProfiles", it must be PartitionProfile`,
 		"": "p.yaml: it is empty",
 	} {
 		_, err := Parse("p.yaml", []byte(document))

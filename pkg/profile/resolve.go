@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -149,7 +149,7 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 		resolved.Layout = r.amd(g, rule, memory)
 	}
 	// Of a layout that does not fit, nothing is offered.
-	if unfit := rule != nil && rule.mig != nil && rule.mig.Mode == v1alpha1.MIGStatic && resolved.Layout.Static == nil; rule != nil && !unfit {
+	if unfit := rule != nil && rule.mig != nil && rule.mig.Mode == v1beta1.MIGStatic && resolved.Layout.Static == nil; rule != nil && !unfit {
 		r.legacy(g, strict.Key(rule.path, "legacyResource"), resolved)
 	}
 	return resolved
@@ -169,19 +169,19 @@ func (r *resolver) unchanged(g *gpu.GPU, memory memoryChoice) Layout {
 }
 
 // mig is the layout of an NVIDIA GPU.
-func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
+func (r *resolver) mig(g *gpu.GPU, path string, m *v1beta1.MIG) Layout {
 	var s Layout
 	capable := len(MIGProfiles(g)) > 0
-	restricted := m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGEnabled || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
+	restricted := m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
 		r.add(path, g, "%s does not support MIG: put a rule for it before this one, or select other GPUs", cmp.Or(g.ProductName, "it"))
 	case !capable:
-	case m.Mode == v1alpha1.MIGDisabled:
+	case m.Mode == v1beta1.MIGDisabled:
 		s.Partitioning = PartitioningOff
-	case m.Mode == v1alpha1.MIGEnabled:
+	case m.Mode == v1beta1.MIGEnabled:
 		s.Partitioning = PartitioningStatic
-	case m.Mode == v1alpha1.MIGStatic:
+	case m.Mode == v1beta1.MIGStatic:
 		s.Partitioning = PartitioningStatic
 		s.Static = r.layout(g, strict.Key(path, "partitions"), m.Partitions)
 	default:
@@ -208,7 +208,7 @@ func (r *resolver) profiles(g *gpu.GPU, path string, names []string) []string {
 	return slices.Compact(full)
 }
 
-func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticPartition) []gpu.Placement {
+func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1beta1.StaticPartition) []gpu.Placement {
 	found, err := pack(g, asParts(partitions), r.there(g.PCIAddress).Partitions)
 	if err != nil {
 		r.add(path, g, "%s", err)
@@ -216,7 +216,7 @@ func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticP
 	return found
 }
 
-func asParts(partitions []v1alpha1.StaticPartition) []part {
+func asParts(partitions []v1beta1.StaticPartition) []part {
 	parts := make([]part, len(partitions))
 	for i, p := range partitions {
 		parts[i] = part{Profile: p.Profile}
@@ -229,7 +229,7 @@ func asParts(partitions []v1alpha1.StaticPartition) []part {
 
 // amd is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.
 func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
-	var wanted v1alpha1.AMD
+	var wanted v1beta1.XCP
 	path := ""
 	if rule != nil && rule.amd != nil {
 		wanted, path = *rule.amd, strict.Key(rule.path, "amd")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -21,9 +21,9 @@ func machine(t testing.TB, name string) []gpu.GPU {
 	return inv.Hardware("node")
 }
 
-func rulesOf(t testing.TB, text string) []v1alpha1.Rule {
+func rulesOf(t testing.TB, text string) []v1beta1.Rule {
 	t.Helper()
-	var rules []v1alpha1.Rule
+	var rules []v1beta1.Rule
 	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &rules))
 	return rules
 }
@@ -207,7 +207,7 @@ func TestWhatDoesNotFit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules := rulesOf(t, tt.rules)
 			if tt.want == nil { // a rule after one for all GPUs is refused before
-				rules[0].GPUs = &v1alpha1.GPUSelector{Products: []string{"*"}}
+				rules[0].GPUs = &v1beta1.GPUSelector{Products: []string{"*"}}
 				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].amd.computePartition: ", "spec.rules[1].gpus.count: is 3, and the node has 0"}
 			}
 			s, err := FromRules("p", rules)

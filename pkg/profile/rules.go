@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -16,7 +16,7 @@ const (
 	maxClients = 1000
 )
 
-func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule {
+func rules(problems *strict.Problems, profile string, in []v1beta1.Rule) []rule {
 	var out []rule
 	for i := range in {
 		path := strict.Index("spec.rules", i)
@@ -25,7 +25,7 @@ func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule
 		}
 		c := compiler{Problems: problems}
 		r := rule{path: path, gpus: c.selector(strict.Key(path, "gpus"), in[i].GPUs), gpu: c.gpu(path, profile, &in[i])}
-		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].AMD)
+		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].XCP)
 		if r.unchanged = in[i].Unchanged; r.unchanged && r.mig != nil {
 			c.Add(strict.Key(path, "mig"), bothChange)
 		}
@@ -46,29 +46,29 @@ type compiler struct {
 	vendor gpu.Vendor
 }
 
-func (c *compiler) gpu(path, profile string, r *v1alpha1.Rule) Desired {
+func (c *compiler) gpu(path, profile string, r *v1beta1.Rule) Desired {
 	g := Default()
 	g.Profile = profile
 	if r.Sharing != nil {
 		c.sharing(strict.Key(path, "sharing"), r.Sharing, &g)
 	}
-	c.legacy(strict.Key(path, "legacyResource"), r.LegacyResource, &g)
+	c.legacy(strict.Key(path, "legacyResource"), r.ExtendedResource, &g)
 	return g
 }
 
-func (c *compiler) sharing(path string, s *v1alpha1.Sharing, g *Desired) {
+func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
 	if s.Enabled != nil {
 		g.Shared = *s.Enabled
 	}
 	switch s.Strategy {
-	case "", v1alpha1.TimeSlicing:
-	case v1alpha1.MPS:
+	case "", v1beta1.TimeSlicing:
+	case v1beta1.MPS:
 		g.Strategy = gpu.MPS
 		if c.vendor == gpu.AMD {
 			c.Add(strict.Key(path, "strategy"), "is MPS, which AMD's GPUs do not have")
 		}
 	default:
-		c.Add(strict.Key(path, "strategy"), "is %q, it can be %s or %s", s.Strategy, v1alpha1.TimeSlicing, v1alpha1.MPS)
+		c.Add(strict.Key(path, "strategy"), "is %q, it can be %s or %s", s.Strategy, v1beta1.TimeSlicing, v1beta1.MPS)
 	}
 	c.numbers(path, s, g)
 	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
@@ -83,7 +83,7 @@ func (c *compiler) sharing(path string, s *v1alpha1.Sharing, g *Desired) {
 }
 
 // numbers checks replicas and maxClients.
-func (c *compiler) numbers(path string, s *v1alpha1.Sharing, g *Desired) {
+func (c *compiler) numbers(path string, s *v1beta1.Sharing, g *Desired) {
 	if n := s.Replicas; n != nil {
 		g.Replicas = int(*n)
 		if *n < 1 || *n > maxReplicas {
@@ -125,7 +125,7 @@ func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, g *Desired) {
 	}
 }
 
-func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, g *Desired) {
+func (c *compiler) partitions(path string, p *v1beta1.SharedPartitions, g *Desired) {
 	g.Partitions, g.PartitionFractions = p.Profiles, p.Fractions
 	profiles := strict.Key(path, "profiles")
 	if p.Profiles == nil {
@@ -146,20 +146,20 @@ func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, g *Desi
 		}
 	})
 	c.partitionReplicas(strict.Key(path, "replicas"), p, g)
-	switch legacy := strict.Key(path, "legacyResource"); p.LegacyResource {
-	case "", v1alpha1.MeansPartition:
-	case v1alpha1.MeansReplica:
+	switch legacy := strict.Key(path, "legacyResource"); p.ExtendedResource {
+	case "", v1beta1.MeansPartition:
+	case v1beta1.MeansReplica:
 		g.MIGReplicas = true
 		if !p.Fractions {
 			c.Add(legacy, "is Replica, a share by fraction: set fractions: true")
 		}
 	default:
-		c.Add(legacy, "is %q, it can be %s or %s", p.LegacyResource, v1alpha1.MeansPartition, v1alpha1.MeansReplica)
+		c.Add(legacy, "is %q, it can be %s or %s", p.ExtendedResource, v1beta1.MeansPartition, v1beta1.MeansReplica)
 	}
 }
 
 // partitionReplicas checks the numbers of replicas of single profiles.
-func (c *compiler) partitionReplicas(path string, p *v1alpha1.SharedPartitions, g *Desired) {
+func (c *compiler) partitionReplicas(path string, p *v1beta1.SharedPartitions, g *Desired) {
 	for i, r := range p.Replicas {
 		path := strict.Index(path, i)
 		_, twice := g.PartitionReplicas[r.Profile]

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -13,7 +13,7 @@ import (
 // selector selects GPUs. An empty list selects all.
 type selector struct {
 	vendor    gpu.Vendor
-	mig       v1alpha1.MIGSupport
+	mig       v1beta1.MIGSupport
 	products  []*regexp.Regexp
 	addresses []string
 	ids       []string
@@ -37,14 +37,14 @@ func (s *selector) selects(g *gpu.GPU) bool {
 }
 
 // migSupport reports whether a GPU supports MIG; empty for GPUs that are not NVIDIA's.
-func migSupport(g *gpu.GPU) v1alpha1.MIGSupport {
+func migSupport(g *gpu.GPU) v1beta1.MIGSupport {
 	switch {
 	case g.Vendor != gpu.NVIDIA:
 		return ""
 	case len(MIGProfiles(g)) > 0:
-		return v1alpha1.MIGCapable
+		return v1beta1.MIGCapable
 	}
-	return v1alpha1.MIGIncapable
+	return v1beta1.MIGIncapable
 }
 
 // hasID reports whether a GPU has a PCI ID: that of the device, and after a colon that of the
@@ -63,7 +63,7 @@ func normalizeID(id string) string {
 }
 
 // selector also sets the vendor of the rule.
-func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) {
+func (c *compiler) selector(path string, in *v1beta1.GPUSelector) (s selector) {
 	if in == nil {
 		return s
 	}
@@ -76,13 +76,13 @@ func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) 
 	}
 	switch s.mig = in.MIG; s.mig {
 	case "":
-	case v1alpha1.MIGCapable, v1alpha1.MIGIncapable:
+	case v1beta1.MIGCapable, v1beta1.MIGIncapable:
 		if c.vendor == gpu.AMD {
 			c.Add(strict.Key(path, "mig"), "selects NVIDIA's GPUs, and vendor those of AMD")
 		}
 		c.vendor = gpu.NVIDIA
 	default:
-		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1alpha1.MIGCapable, v1alpha1.MIGIncapable)
+		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
 	}
 	list(c, strict.Key(path, "products"), in.Products, func(path, product string) {
 		if product == "" {

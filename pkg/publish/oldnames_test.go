@@ -16,7 +16,7 @@ import (
 // device plugin. One class is for one resource.
 func byOldName(t *testing.T, model string, count int, rule string) (*cluster, map[string]string) {
 	t.Helper()
-	p, err := profile.Parse("p", []byte("{apiVersion: tranche.dev/v1alpha1, kind: PartitionProfile, metadata: {name: p}, spec: {rules: ["+rule+"]}}"))
+	p, err := profile.Parse("p", []byte("{apiVersion: tranche.dev/v1beta1, kind: PartitionProfile, metadata: {name: p}, spec: {rules: ["+rule+"]}}"))
 	require.NoError(t, err)
 	gpus := gpusOf(t, machineOf(t, model, count))
 	var plain []gpu.GPU

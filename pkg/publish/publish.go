@@ -160,9 +160,9 @@ func deviceAttributes(g *GPU, p gpu.Placement) attributeMap {
 	}
 	switch {
 	case legacy && g.LegacyResource != "":
-		m.setString(names.AttributeLegacyResource, g.LegacyResource)
+		m.setString(names.AttributeExtendedResourceName, g.LegacyResource)
 	case g.MIGResource != nil:
-		m.setString(names.AttributeLegacyResource, g.MIGResource(p))
+		m.setString(names.AttributeExtendedResourceName, g.MIGResource(p))
 	}
 	return m
 }

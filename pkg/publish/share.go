@@ -13,8 +13,8 @@ import (
 
 // setShare adds the attributes of a share.
 func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
-	m.setString(names.AttributeShare, string(p.Share.By))
-	m.setString(names.AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
+	m.setString(names.AttributeShareUnit, string(p.Share.By))
+	m.setString(names.AttributeSharingStrategy, strings.ToLower(string(p.Share.Strategy)))
 	m.setCut(g, p.Base())
 }
 
@@ -44,7 +44,7 @@ func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.De
 		}
 	}
 	if s.Limits {
-		m[names.CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
+		m[names.CapacityComputePercent] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
 			Min: count(0), Max: count(gpu.WholeCompute), Step: count(1),
 		})
 	}

@@ -133,7 +133,7 @@ func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 		gpus[0].LegacyResource = "nvidia.com/gpu"
 		var got []string
 		for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
-			if a, ok := d.Attributes[names.AttributeLegacyResource]; ok {
+			if a, ok := d.Attributes[names.AttributeExtendedResourceName]; ok {
 				assert.Equal(t, "nvidia.com/gpu", *a.StringValue)
 				got = append(got, strings.TrimPrefix(d.Name, gpus[0].Name()))
 			}

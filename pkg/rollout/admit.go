@@ -8,15 +8,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // limits are the limits of a rollout.
 type limits struct {
 	// unavailable is how many nodes may be switching.
 	unavailable int
-	topology    *v1alpha1.TopologyLimit
-	order       *v1alpha1.NodeOrder
+	topology    *v1beta1.TopologyLimit
+	order       *v1beta1.NodeOrder
 	// room is how many nodes may have the target.
 	room int
 }
@@ -96,13 +96,13 @@ func (c *candidate) fits(l *limits, moving int) bool {
 }
 
 // Ordered sorts nodes in the order in which a plan switches them.
-func Ordered(nodes []*Node, order *v1alpha1.NodeOrder) {
+func Ordered(nodes []*Node, order *v1beta1.NodeOrder) {
 	slices.SortFunc(nodes, func(a, b *Node) int { return before(a, b, order) })
 }
 
-func before(a, b *Node, order *v1alpha1.NodeOrder) int {
-	if order != nil && order.By == v1alpha1.OrderByLabel {
-		return cmp.Or(byLabel(a, b, order.Label), cmp.Compare(a.Name, b.Name))
+func before(a, b *Node, order *v1beta1.NodeOrder) int {
+	if order != nil && order.By == v1beta1.OrderByLabel {
+		return cmp.Or(byLabel(a, b, order.LabelKey), cmp.Compare(a.Name, b.Name))
 	}
 	return cmp.Or(cmp.Compare(a.Held, b.Held), cmp.Compare(b.Free, a.Free), cmp.Compare(a.Name, b.Name))
 }
@@ -153,7 +153,7 @@ type Result struct {
 	// Admitted are the targets of the nodes that may begin or continue.
 	Admitted map[string]string
 	// Stopped are the failed nodes of targets with too many of them.
-	Stopped map[string][]v1alpha1.PlanNode
+	Stopped map[string][]v1beta1.PlanNode
 	// Moving is how many nodes are being switched, Limit how many may be.
 	Moving, Limit int
 	// Wake is when to decide again. Zero means never.
@@ -162,7 +162,7 @@ type Result struct {
 
 // Decide admits nodes.
 func (u *Unplanned) Decide() Result {
-	out := Result{Stopped: map[string][]v1alpha1.PlanNode{}}
+	out := Result{Stopped: map[string][]v1beta1.PlanNode{}}
 	byTarget, nodes := map[string][]*Node{}, 0
 	for _, n := range u.Nodes {
 		if target, keeps := n.target(); !keeps {

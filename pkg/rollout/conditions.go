@@ -9,31 +9,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // report sets what informs people: counts, nodes, and when the rollout will be complete.
 func (e *evaluation) report() {
 	s := &e.Status
-	s.Nodes = e.tally.counts
+	s.NodeCounts = e.tally.counts
 	// Those that were admitted just now.
 	for _, n := range e.tally.candidates {
 		if e.Admitted[n.Name] == "" || n.Moving || n.retries(e.tally.target) {
 			continue
 		}
-		s.Nodes.Switching++
+		s.NodeCounts.Switching++
 		if n.setAside(e.tally.target) {
-			s.Nodes.SetAside--
+			s.NodeCounts.SetAside--
 		} else {
-			s.Nodes.Waiting--
+			s.NodeCounts.Waiting--
 		}
 	}
-	aside := slices.DeleteFunc(e.tally.aside, func(n v1alpha1.PlanNode) bool { return e.Admitted[n.Node] != "" })
-	s.Failed, s.SetAside = listed(e.tally.failed), listed(aside)
+	aside := slices.DeleteFunc(e.tally.aside, func(n v1beta1.PlanNode) bool { return e.Admitted[n.NodeName] != "" })
+	s.FailedNodes, s.SetAsideNodes = listed(e.tally.failed), listed(aside)
 	if e.tally.arrived > 0 {
 		mean := e.tally.took / time.Duration(e.tally.arrived)
-		s.SwitchDuration = &metav1.Duration{Duration: mean.Round(100 * time.Millisecond)}
+		s.MeanSwitchDuration = &metav1.Duration{Duration: mean.Round(100 * time.Millisecond)}
 	}
 	e.estimate()
 }
@@ -41,28 +41,28 @@ func (e *evaluation) report() {
 // estimate estimates when the last node has the target. An estimate that is about right stays.
 func (e *evaluation) estimate() {
 	s := &e.Status
-	before := s.EstimatedCompletion
-	s.EstimatedCompletion = nil
-	left := int(s.Nodes.Waiting + s.Nodes.Switching)
-	if !e.open || s.SwitchDuration == nil || left == 0 {
+	before := s.EstimatedCompletionTime
+	s.EstimatedCompletionTime = nil
+	left := int(s.NodeCounts.Waiting + s.NodeCounts.Switching)
+	if !e.open || s.MeanSwitchDuration == nil || left == 0 {
 		return
 	}
 	most := e.unavailable()
-	lasts := time.Duration((left+most-1)/most) * s.SwitchDuration.Duration
-	for i := int(s.Step) - 1; i < len(e.steps)-1; i++ {
-		if e.steps[i].approval && (i > int(s.Step)-1 || !e.approved()) {
+	lasts := time.Duration((left+most-1)/most) * s.MeanSwitchDuration.Duration
+	for i := int(s.CurrentStep) - 1; i < len(e.steps)-1; i++ {
+		if e.steps[i].approval && (i > int(s.CurrentStep)-1 || !e.approved()) {
 			return // Nobody knows.
 		}
 		lasts += e.steps[i].soak
 	}
-	if s.StepReached != nil && !e.current().last {
-		lasts -= min(e.Now.Sub(s.StepReached.Time), e.current().soak)
+	if s.StepReachedTime != nil && !e.current().last {
+		lasts -= min(e.Now.Sub(s.StepReachedTime.Time), e.current().soak)
 	}
 	at := metav1.NewTime(e.Now.Add(lasts).Truncate(time.Second))
 	if before != nil && before.Sub(at.Time).Abs() <= max(lasts/10, 5*time.Second) {
 		at = *before
 	}
-	s.EstimatedCompletion = &at
+	s.EstimatedCompletionTime = &at
 }
 
 // describe sets the conditions.
@@ -98,17 +98,17 @@ func (e *evaluation) describe() {
 // progress says whether the plan makes progress, and what it does or waits for.
 func (e *evaluation) progress() (moves bool, reason, message string) {
 	s := &e.Status
-	c := &s.Nodes
-	r := e.revision(s.Target)
-	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.Step, s.Steps, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), s.Target)
-	over := r != nil && s.StepReached != nil && e.current().last && !e.Now.Before(s.StepReached.Add(e.current().soak))
+	c := &s.NodeCounts
+	r := e.revision(s.TargetRevision)
+	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), s.TargetRevision)
+	over := r != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
 	switch {
 	case e.Invalid != "":
 		return false, names.ReasonInvalidSelector, e.Invalid
-	case s.Target == 0 && s.Revision > 0:
-		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone, and nodes have what they would have without the plan; change profile %s to go on", s.Revision, e.Spec.Profile)
+	case s.TargetRevision == 0 && s.Revision > 0:
+		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone, and nodes have what they would have without the plan; change profile %s to go on", s.Revision, e.Spec.ProfileName)
 	case e.Profile == nil && !e.undoing():
-		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", e.Spec.Profile)
+		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", e.Spec.ProfileName)
 	case e.stopped():
 		return false, names.ReasonTooManyFailures, e.stoppedText()
 	case e.Spec.Paused:
@@ -116,12 +116,12 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 	case e.tally.eligible() == 0:
 		return false, names.ReasonNoNodes, "no node follows the plan"
 	case over && c.Waiting+c.Switching+c.SetAside == 0 && e.undoing():
-		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone; %s; change profile %s to go on", s.Revision, have, e.Spec.Profile)
+		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone; %s; change profile %s to go on", s.Revision, have, e.Spec.ProfileName)
 	case over && c.Waiting+c.Switching+c.SetAside == 0:
 		return false, names.ReasonComplete, have
-	case s.StepReached != nil && e.Now.Before(s.StepReached.Add(e.current().soak)):
-		return true, names.ReasonSoaking, have + "; they are watched until " + clock(s.StepReached.Add(e.current().soak))
-	case s.StepReached != nil && !e.current().last:
+	case s.StepReachedTime != nil && e.Now.Before(s.StepReachedTime.Add(e.current().soak)):
+		return true, names.ReasonSoaking, have + "; they are watched until " + clock(s.StepReachedTime.Add(e.current().soak))
+	case s.StepReachedTime != nil && !e.current().last:
 		return false, names.ReasonWaitsForApproval, fmt.Sprintf("%s; kubectl tranche rollout approve %s begins the next step", have, e.Name)
 	case e.closed.problem != nil:
 		return false, names.ReasonInvalidWindow, e.closed.problem.Error()

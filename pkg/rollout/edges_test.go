@@ -9,41 +9,41 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // Failed nodes that try again need places, as all others do, and the others go first.
 func TestRetriesNeedPlaces(t *testing.T) {
-	f := newFleet(t, 6, v1alpha1.RolloutStrategy{MaxFailures: intOrPercent("100%"), MaxUnavailable: intOrPercent("6")}).decide()
+	f := newFleet(t, 6, v1beta1.RolloutStrategy{MaxFailures: intOrPercent("100%"), MaxUnavailable: intOrPercent("6")}).decide()
 	f.fail("node-00", "node-01", "node-02", "node-03", "node-04").decide()
 	f.plan.Spec.Strategy.MaxUnavailable = intOrPercent("2")
 	for _, n := range f.nodes[:5] {
-		n.State, n.Admitted = v1alpha1.Planning, ""
+		n.State, n.Admitted = v1beta1.Planning, ""
 	}
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-05"}, f.admitted())
-	f.nodes[0].State, f.nodes[0].Moving = v1alpha1.Draining, true
+	f.nodes[0].State, f.nodes[0].Moving = v1beta1.Draining, true
 	f.nodes[5].Applied, f.nodes[5].Reported, f.nodes[5].Desired = "1", "1", "1"
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
 
 	all := rollout.Unplanned{MaxUnavailable: intstr.FromInt32(1), Nodes: f.nodes}
 	for _, n := range f.nodes[:5] {
-		n.Changed, n.Moving, n.State = false, false, v1alpha1.Planning
+		n.Changed, n.Moving, n.State = false, false, v1beta1.Planning
 	}
 	assert.Len(t, all.Decide().Admitted, 1, "also without a plan")
 }
 
 // Nodes that are away do not have a step pass without them.
 func TestAStepNeedsItsNodes(t *testing.T) {
-	f := newFleet(t, 4, v1alpha1.RolloutStrategy{Steps: steps(0, "1", "50%"), MaxUnavailable: intOrPercent("4")})
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{Steps: steps(0, "1", "50%"), MaxUnavailable: intOrPercent("4")})
 	for _, n := range f.nodes {
 		n.Ready = false
 	}
 	f.after(time.Hour)
-	assert.EqualValues(t, 1, f.plan.Status.Step)
-	assert.Nil(t, f.plan.Status.History[0].Completed)
+	assert.EqualValues(t, 1, f.plan.Status.CurrentStep)
+	assert.Nil(t, f.plan.Status.History[0].CompletionTime)
 	assert.Equal(t, names.ReasonBlocked, f.progressing())
 	for _, n := range f.nodes {
 		n.Ready = true
@@ -53,26 +53,26 @@ func TestAStepNeedsItsNodes(t *testing.T) {
 	f.arrive().decide().arrive()
 	f.nodes[2].Ready, f.nodes[3].Ready = false, false
 	f.decide()
-	assert.NotNil(t, f.plan.Status.History[0].Completed, "half of the nodes are gone for good")
+	assert.NotNil(t, f.plan.Status.History[0].CompletionTime, "half of the nodes are gone for good")
 
-	f = newFleet(t, 4, v1alpha1.RolloutStrategy{})
+	f = newFleet(t, 4, v1beta1.RolloutStrategy{})
 	f.decide().arrive()
 	for _, n := range f.nodes[1:] {
 		n.Ready = false
 	}
-	assert.Nil(t, f.decide().plan.Status.History[0].Completed, "most nodes do not have it")
+	assert.Nil(t, f.decide().plan.Status.History[0].CompletionTime, "most nodes do not have it")
 }
 
 // Other steps do not make a rollout complete that is not.
 func TestStepsThatAreEditedInTheSoak(t *testing.T) {
-	f := newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(time.Hour, "1")}).decide().arrive().decide()
+	f := newFleet(t, 5, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1")}).decide().arrive().decide()
 	require.Equal(t, names.ReasonSoaking, f.progressing())
 	f.plan.Spec.Strategy.Steps, f.plan.Generation = nil, 2
 	f.decide()
-	assert.Nil(t, f.plan.Status.History[0].Completed)
+	assert.Nil(t, f.plan.Status.History[0].CompletionTime)
 	assert.Len(t, f.admitted(), 1)
 
-	f = newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(time.Hour, "1")}).decide().arrive().decide()
+	f = newFleet(t, 5, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1")}).decide().arrive().decide()
 	f.plan.Spec.Strategy.Steps[0].Nodes, f.plan.Generation = intstr.FromInt32(2), 2
 	f.decide()
 	assert.Len(t, f.admitted(), 1)
@@ -82,17 +82,17 @@ func TestStepsThatAreEditedInTheSoak(t *testing.T) {
 
 // Nodes that joined with an earlier version take the steps like others.
 func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")})
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")})
 	for _, n := range f.nodes {
 		n.Created = noon.Add(time.Minute)
 	}
 	f.decide().after(time.Minute).arrive().after(time.Second)
 	assert.Equal(t, names.ReasonSoaking, f.progressing())
-	assert.EqualValues(t, 1, f.plan.Status.Nodes.Updated)
+	assert.EqualValues(t, 1, f.plan.Status.NodeCounts.Updated)
 	assert.Empty(t, f.admitted())
 
 	// Those that joined with the target use no place of a step.
-	f = newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")}).decide()
+	f = newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")}).decide()
 	joined := f.nodes[2]
 	joined.Created, joined.First, joined.Desired, joined.Applied, joined.Reported = noon.Add(time.Minute), true, "1", "1", "1"
 	f.decide()
@@ -102,29 +102,29 @@ func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
 
 // A node that joins keeps no permission for later.
 func TestANodeThatJoinsGetsNoPermission(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("1")})
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("1")})
 	f.nodes[0].Joining, f.nodes[0].Desired, f.nodes[0].Applied, f.nodes[0].Reported = true, "", "", ""
 	assert.Equal(t, []string{"node-01"}, f.decide().admitted())
 }
 
 // Nodes that fail long after a rollout was complete undo nothing.
 func TestACompleteRevisionIsNotUndoneByItself(t *testing.T) {
-	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("4"), OnFailure: v1alpha1.OnFailureUndo})
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("4"), OnFailure: v1beta1.OnFailureUndo})
 	f.decide().arrive().decide()
 	f.profile = version("2")
 	f.nodes[3].Ready = false
 	f.decide().arrive().decide()
-	require.NotNil(t, f.plan.Status.History[0].Completed)
+	require.NotNil(t, f.plan.Status.History[0].CompletionTime)
 	f.nodes[3].Ready = true
 	f.after(30 * 24 * time.Hour).fail("node-03").decide()
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
-	assert.EqualValues(t, 2, f.plan.Status.Target)
+	assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
 	assert.False(t, f.plan.Status.History[0].Rejected)
 }
 
 // A node that joins a plan that has stopped gets what has proved itself.
 func TestAssignWhileStopped(t *testing.T) {
-	f := newFleet(t, 2, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide().arrive().decide()
+	f := newFleet(t, 2, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide().arrive().decide()
 	f.profile = version("2")
 	f.decide().fail("node-00").decide()
 	require.NotNil(t, f.plan.Status.Stopped)
@@ -133,7 +133,7 @@ func TestAssignWhileStopped(t *testing.T) {
 
 // A node that could not be rolled back counts, also if it is away.
 func TestDamagedNodesThatAreAwayCount(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{})
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.nodes[0].Damaged, f.nodes[0].Reported, f.nodes[0].Ready = true, "neither", false
 	assert.Empty(t, f.decide().admitted())
 	f.plan.Spec.Strategy.MaxFailures = intOrPercent("1")
@@ -142,7 +142,7 @@ func TestDamagedNodesThatAreAwayCount(t *testing.T) {
 
 // Where clocks are changed at midnight, a window begins on its day.
 func TestAWindowOnTheDayWithoutMidnight(t *testing.T) {
-	w := []v1alpha1.Window{{Days: []v1alpha1.Day{"Sunday"}, Start: "00:00", End: "04:00", TimeZone: "America/Havana"}}
+	w := []v1beta1.Window{{Days: []v1beta1.Day{"Sunday"}, Start: "00:00", End: "04:00", TimeZone: "America/Havana"}}
 	open, _, err := rollout.InWindow(w, time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)) // 02:00 there
 	require.NoError(t, err)
 	assert.True(t, open)

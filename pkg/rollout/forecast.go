@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // ForecastInput is what a forecast is made of.
 type ForecastInput struct {
-	Plan *v1alpha1.PartitionPlan
+	Plan *v1beta1.PartitionPlan
 	// Target is what the nodes would get.
-	Target v1alpha1.ProfileSnapshot
+	Target v1beta1.ProfileSnapshot
 	// Others are the other plans.
-	Others   []v1alpha1.PartitionPlan
+	Others   []v1beta1.PartitionPlan
 	Nodes    []corev1.Node
-	GPUNodes []v1alpha1.GPUNode
+	GPUNodes []v1beta1.GPUNode
 	// Unavailable is how many nodes may be switched at once if the plan does not say.
 	Unavailable int
 	Now         time.Time
@@ -84,7 +84,7 @@ type OtherNode struct {
 
 // Predict returns the nodes of a plan in their order and steps.
 func Predict(in ForecastInput) (Forecast, error) {
-	out := Forecast{Plan: in.Plan.Name, Profile: in.Plan.Spec.Profile, Nodes: []ForecastNode{}}
+	out := Forecast{Plan: in.Plan.Name, Profile: in.Plan.Spec.ProfileName, Nodes: []ForecastNode{}}
 	selects, err := Selector(in.Plan)
 	if err != nil {
 		return out, err
@@ -131,7 +131,7 @@ func Predict(in ForecastInput) (Forecast, error) {
 	if f := strategy.MaxFailures; f != nil {
 		out.MaxFailures = Scaled(f, eligible, false)
 	}
-	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.Profile)
+	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.ProfileName)
 	for _, s := range steps {
 		if s.approval && !s.last {
 			out.Approvals++
@@ -145,7 +145,7 @@ const alreadyThere = "it has the profile already"
 
 // notSwitched says why a selected node would not be switched, empty: it would be. counts reports
 // whether it is one of those that can get the target.
-func (in *ForecastInput) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (why string, counts bool) {
+func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (why string, counts bool) {
 	if ControlPlane(node) {
 		return "it belongs to the control plane", false
 	}
@@ -154,11 +154,11 @@ func (in *ForecastInput) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (wh
 			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
-	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.Profile != "" {
+	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.ProfileName != "" {
 		return fmt.Sprintf("its label %s has precedence", from), false
 	}
-	if g.Spec.Profile != "" {
-		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.Profile), false
+	if g.Spec.ProfileName != "" {
+		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.ProfileName), false
 	}
 	if g.Spec.Enabled != nil && !*g.Spec.Enabled {
 		return "spec.enabled of its GPUNode is false", false
@@ -169,8 +169,8 @@ func (in *ForecastInput) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (wh
 		return alreadyThere, true
 	case s.Node == nil:
 		return "its plugin has not reported yet", true
-	case len(s.Node.Owners) > 0:
-		return "another system serves its GPUs: " + s.Node.Owners[0], true
+	case len(s.Node.OtherSystems) > 0:
+		return "another system serves its GPUs: " + s.Node.OtherSystems[0], true
 	case !NodeReady(node):
 		return "it is not ready", true
 	}
@@ -178,7 +178,7 @@ func (in *ForecastInput) notSwitched(g *v1alpha1.GPUNode, node *corev1.Node) (wh
 }
 
 // precedes reports whether another plan has precedence over this one, which may not exist yet.
-func (in *ForecastInput) precedes(p *v1alpha1.PartitionPlan) bool {
+func (in *ForecastInput) precedes(p *v1beta1.PartitionPlan) bool {
 	if in.Plan.CreationTimestamp.IsZero() {
 		return p.Spec.Priority >= in.Plan.Spec.Priority
 	}
@@ -187,16 +187,16 @@ func (in *ForecastInput) precedes(p *v1alpha1.PartitionPlan) bool {
 
 // observed returns the mean duration of the successful switches to a profile, or else to any, and
 // how many they are.
-func observed(nodes []v1alpha1.GPUNode, profile string) (time.Duration, int) {
+func observed(nodes []v1beta1.GPUNode, profile string) (time.Duration, int) {
 	var sum, sumOfAll time.Duration
 	n, all := 0, 0
 	for i := range nodes {
 		for _, r := range nodes[i].Status.History {
-			if r.Result != v1alpha1.ResultSucceeded {
+			if r.Result != v1beta1.ResultSucceeded {
 				continue
 			}
 			sumOfAll, all = sumOfAll+r.Duration.Duration, all+1
-			if r.To == profile {
+			if r.ToProfileName == profile {
 				sum, n = sum+r.Duration.Duration, n+1
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -23,13 +23,13 @@ const zone = corev1.LabelTopologyZone
 // ten minutes.
 func fleet(n int) ForecastInput {
 	in := ForecastInput{
-		Plan: &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1alpha1.PartitionPlanSpec{Profile: "new"}}, Unavailable: 1,
-		Target: v1alpha1.ProfileSnapshot{Profile: "new", Hash: "hash-new"}, Now: gpunodes.Now,
+		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new"}}, Unavailable: 1,
+		Target: v1beta1.ProfileSnapshot{ProfileName: "new", Hash: "hash-new"}, Now: gpunodes.Now,
 	}
 	for i := range n {
 		name := fmt.Sprintf("node-%d", i)
-		g := gpunodes.WithProfile(name, "").Had("", "old", v1alpha1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1alpha1.ResultFailed, "", "", time.Hour, 0)
-		g.Status.Node.Held, g.Status.Node.Count = int32(i), 1
+		g := gpunodes.WithProfile(name, "").Had("", "old", v1beta1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1beta1.ResultFailed, "", "", time.Hour, 0)
+		g.Status.Node.ClaimCount, g.Status.Node.GPUCount = int32(i), 1
 		in.GPUNodes = append(in.GPUNodes, g.GPUNode)
 		in.Nodes = append(in.Nodes, corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "a", zone: fmt.Sprint(i % 2)}},
@@ -39,9 +39,9 @@ func fleet(n int) ForecastInput {
 	return in
 }
 
-func steps(all ...intstr.IntOrString) (out []v1alpha1.RolloutStep) {
+func steps(all ...intstr.IntOrString) (out []v1beta1.RolloutStep) {
 	for _, n := range all {
-		out = append(out, v1alpha1.RolloutStep{Nodes: n})
+		out = append(out, v1beta1.RolloutStep{Nodes: n})
 	}
 	return out
 }
@@ -77,19 +77,19 @@ func TestOrderAndSteps(t *testing.T) {
 func TestNodesThatAreNotSwitched(t *testing.T) {
 	in := fleet(10)
 	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
-	in.GPUNodes[0].Spec.Profile = "whole"
+	in.GPUNodes[0].Spec.ProfileName = "whole"
 	in.GPUNodes[0].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=whole"}
-	in.GPUNodes[1].Spec.Profile = "half"
+	in.GPUNodes[1].Spec.ProfileName = "half"
 	in.Nodes[2].Labels["pool"] = "b"
 	in.GPUNodes[3].Status.Applied.Hash = "hash-new"
 	in.Nodes[4].Labels[ControlPlaneLabel] = ""
 	in.GPUNodes[5].Status.Node = nil
 	in.Nodes[6].Status.Conditions[0].Status = corev1.ConditionUnknown
 	in.GPUNodes[7].Spec.Enabled = ptr.To(false)
-	in.GPUNodes[8].Spec.Profile = "mig-parted.some"
+	in.GPUNodes[8].Spec.ProfileName = "mig-parted.some"
 	in.GPUNodes[8].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelMIGConfig + "=some"}
 	in.Nodes[9].Labels["other"] = "yes"
-	in.Others = []v1alpha1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1alpha1.PartitionPlanSpec{
+	in.Others = []v1beta1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1beta1.PartitionPlanSpec{
 		Priority: 5, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"other": "yes"}},
 	}}}
 	f := forecast(t, in)
@@ -113,14 +113,14 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 }
 
 func TestPrecedenceOfPlans(t *testing.T) {
-	plan := func(name string, priority int32, age time.Duration) *v1alpha1.PartitionPlan {
-		p := &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionPlanSpec{Priority: priority}}
+	plan := func(name string, priority int32, age time.Duration) *v1beta1.PartitionPlan {
+		p := &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.PartitionPlanSpec{Priority: priority}}
 		if age > 0 {
 			p.CreationTimestamp = metav1.NewTime(gpunodes.Now.Add(-age))
 		}
 		return p
 	}
-	for _, test := range []struct{ first, second *v1alpha1.PartitionPlan }{
+	for _, test := range []struct{ first, second *v1beta1.PartitionPlan }{
 		{plan("b", 1, time.Hour), plan("a", 0, 2*time.Hour)},
 		{plan("b", 0, 2*time.Hour), plan("a", 0, time.Hour)},
 		{plan("a", 0, time.Hour), plan("b", 0, time.Hour)},
@@ -147,7 +147,7 @@ func TestEstimate(t *testing.T) {
 		}, 20 * minute},
 		"one of a zone": {func(in *ForecastInput) {
 			in.Unavailable = 6
-			in.Plan.Spec.Strategy.Topology = &v1alpha1.TopologyLimit{Key: zone, MaxUnavailable: intstr.FromInt32(1)}
+			in.Plan.Spec.Strategy.TopologyLimits = &v1beta1.TopologyLimit{TopologyKey: zone, MaxUnavailable: intstr.FromInt32(1)}
 		}, 30 * minute},
 		"steps are waited for": {func(in *ForecastInput) {
 			in.Unavailable = 6
@@ -155,14 +155,14 @@ func TestEstimate(t *testing.T) {
 		}, 30 * minute},
 		"soak": {func(in *ForecastInput) {
 			in.Unavailable = 6
-			in.Plan.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
+			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
 		}, 80 * minute},
 		// It is 13:57. Two nodes start in the window, each later pair the next days.
 		"windows": {func(in *ForecastInput) {
-			in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15"}}
+			in.Plan.Spec.Strategy.Windows = []v1beta1.Window{{Start: "14:00", End: "14:15"}}
 		}, 48*time.Hour + 23*minute},
 		"other times of the profile": {func(in *ForecastInput) {
-			in.GPUNodes[0].Status.History = append(in.GPUNodes[0].Status.History, v1alpha1.SwitchRecord{To: "new", Result: v1alpha1.ResultSucceeded, Duration: metav1.Duration{Duration: minute}})
+			in.GPUNodes[0].Status.History = append(in.GPUNodes[0].Status.History, v1beta1.SwitchRecord{ToProfileName: "new", Result: v1beta1.ResultSucceeded, Duration: metav1.Duration{Duration: minute}})
 		}, 6 * minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestEstimate(t *testing.T) {
 	}
 	assert.Nil(t, forecast(t, in).Ends, "nothing was observed")
 	in = fleet(1)
-	in.Plan.Spec.Strategy.Windows = []v1alpha1.Window{{Start: "14:00", End: "14:15", TimeZone: "Mars/Olympus"}}
+	in.Plan.Spec.Strategy.Windows = []v1beta1.Window{{Start: "14:00", End: "14:15", TimeZone: "Mars/Olympus"}}
 	f, err := Predict(in)
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Estimate(in), "Mars/Olympus")

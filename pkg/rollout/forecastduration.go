@@ -64,19 +64,19 @@ func newSchedule(f *Forecast, in ForecastInput) *schedule {
 	if m := strategy.MaxUnavailable; m != nil {
 		c.limit = max(1, Scaled(m, f.eligible, false))
 	}
-	if strategy.Topology == nil {
+	if strategy.TopologyLimits == nil {
 		return c
 	}
 	c.zones = map[string]int{}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		if Selects(in.Plan, n) {
-			c.zone[n.Name] = n.Labels[strategy.Topology.Key]
+			c.zone[n.Name] = n.Labels[strategy.TopologyLimits.TopologyKey]
 			c.zones[c.zone[n.Name]]++
 		}
 	}
 	for zone, size := range c.zones {
-		c.zones[zone] = max(1, Scaled(&strategy.Topology.MaxUnavailable, size, false))
+		c.zones[zone] = max(1, Scaled(&strategy.TopologyLimits.MaxUnavailable, size, false))
 	}
 	return c
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Node is what is known of a node.
@@ -24,7 +24,7 @@ type Node struct {
 	Wanted, Admitted, Desired, Applied, Reported string
 	// To is the hash that the switch leads to, if there is one.
 	To    string
-	State v1alpha1.State
+	State v1beta1.State
 	// Moving: GPUs are tainted or may be changing.
 	Moving bool
 	// Joining: the node never had a profile, and no claim holds its GPUs. First: the profile
@@ -63,20 +63,20 @@ type Trouble struct {
 const UntaintPatience = 30 * time.Second
 
 // Joins reports whether a node never had a profile, and no claim holds its GPUs.
-func Joins(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Applied == nil && (s.Node == nil || s.Node.Held == 0)
+func Joins(s *v1beta1.GPUNodeStatus) bool {
+	return s.Applied == nil && (s.Node == nil || s.Node.ClaimCount == 0)
 }
 
 // Observe says what is known of a node. The caller adds Overruled and Kept.
-func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
+func Observe(gpuNode *v1beta1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
 	s := &gpuNode.Status
 	n := Node{
 		Name: gpuNode.Name, Labels: labels, Created: gpuNode.CreationTimestamp.Time,
-		State: s.State, Wanted: s.Wanted, Admitted: s.Admitted, Desired: HashOf(s.Desired), Applied: HashOf(s.Applied),
+		State: s.State, Wanted: s.RequestedHash, Admitted: s.AdmittedHash, Desired: HashOf(s.Desired), Applied: HashOf(s.Applied),
 		Joining: Joins(s), Ready: ready && s.Node != nil,
 	}
 	if s.Node != nil {
-		n.Held, n.Free, n.Reported = s.Node.Held, s.Node.Free, s.Node.Applied
+		n.Held, n.Free, n.Reported = s.Node.ClaimCount, s.Node.FreeGPUs, s.Node.AppliedHash
 	}
 	n.move(s, now)
 	n.judge(s)
@@ -85,19 +85,19 @@ func Observe(gpuNode *v1alpha1.GPUNode, labels map[string]string, ready bool, no
 }
 
 // HashOf returns the hash of a profile, empty if there is none.
-func HashOf(p *v1alpha1.ProfileSnapshot) string {
+func HashOf(p *v1beta1.ProfileSnapshot) string {
 	if p == nil {
 		return ""
 	}
 	return p.Hash
 }
 
-func (n *Node) move(s *v1alpha1.GPUNodeStatus, now time.Time) {
+func (n *Node) move(s *v1beta1.GPUNodeStatus, now time.Time) {
 	switch s.State {
-	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack:
 		n.Moving = true
 	default:
-		n.Moving = s.OrdersTaints()
+		n.Moving = s.RequestsTaints()
 	}
 	if until := Untainted(s); !n.Moving && until.After(now) {
 		n.Moving, n.Wake = true, until
@@ -106,23 +106,23 @@ func (n *Node) move(s *v1alpha1.GPUNodeStatus, now time.Time) {
 
 // Untainted returns when taints of an ended switch do not count any more. It is zero if none are
 // published.
-func Untainted(s *v1alpha1.GPUNodeStatus) time.Time {
-	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {
+func Untainted(s *v1beta1.GPUNodeStatus) time.Time {
+	if s.RequestsTaints() || s.StateChangeTime == nil || s.Node == nil || s.Node.PublishedTaints == nil {
 		return time.Time{}
 	}
 	// A next attempt, which has a Since of its own, must not prolong it: a node that moves needs no
 	// place, so it would get one beyond the limit.
-	ended := s.Since.Time
+	ended := s.StateChangeTime.Time
 	if len(s.History) > 0 {
-		ended = s.History[0].Started.Add(s.History[0].Duration.Duration)
+		ended = s.History[0].StartTime.Add(s.History[0].Duration.Duration)
 	}
 	return ended.Add(UntaintPatience)
 }
 
 // judge finds out how the last attempt ended.
-func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
-	if s.Node != nil && len(s.Node.Owners) > 0 {
-		n.Aside, n.Reason, n.Message = true, names.ReasonConflict, strings.Join(s.Node.Owners, "; ")
+func (n *Node) judge(s *v1beta1.GPUNodeStatus) {
+	if s.Node != nil && len(s.Node.OtherSystems) > 0 {
+		n.Aside, n.Reason, n.Message = true, names.ReasonConflict, strings.Join(s.Node.OtherSystems, "; ")
 	}
 	n.Damaged = damaged(s.History)
 	sw := s.Switch
@@ -130,30 +130,30 @@ func (n *Node) judge(s *v1alpha1.GPUNodeStatus) {
 		return
 	}
 	n.To = sw.To.Hash
-	var last v1alpha1.SwitchRecord
+	var last v1beta1.SwitchRecord
 	if len(s.History) > 0 {
 		last = s.History[0]
 	}
 	switch {
-	case s.State == v1alpha1.Failed:
+	case s.State == v1beta1.Failed:
 		n.Reason, n.Message = sw.Reason, sw.Message
-	case sw.Attempt > 1 && last.To == sw.To.Profile && last.Result != v1alpha1.ResultSucceeded:
+	case sw.Attempt > 1 && last.ToProfileName == sw.To.ProfileName && last.Result != v1beta1.ResultSucceeded:
 		n.Reason, n.Message = last.Reason, last.Message
 	default:
 		return
 	}
-	n.Changed = last.Result != v1alpha1.ResultFailed || n.Reason == names.ReasonRollbackFailed
+	n.Changed = last.Result != v1beta1.ResultFailed || n.Reason == names.ReasonRollbackFailed
 	// Nor is a rollout to blame for GPUs that lost the profile that they had.
 	lost := sw.From.Hash == sw.To.Hash && !n.Damaged
-	n.Aside = lost || last.Result == v1alpha1.ResultFailed && slices.Contains(notTheProfile, n.Reason)
+	n.Aside = lost || last.Result == v1beta1.ResultFailed && slices.Contains(notTheProfile, n.Reason)
 	n.Failed = !n.Aside
 }
 
 // damaged reports whether the last rollout that is in the history could not be rolled back.
-func damaged(history []v1alpha1.SwitchRecord) bool {
+func damaged(history []v1beta1.SwitchRecord) bool {
 	for i := range history {
 		switch r := &history[i]; {
-		case r.Result == v1alpha1.ResultSucceeded, r.Result == v1alpha1.ResultRolledBack:
+		case r.Result == v1beta1.ResultSucceeded, r.Result == v1beta1.ResultRolledBack:
 			return false
 		case r.Reason == names.ReasonRollbackFailed && !r.Repair:
 			return true
@@ -170,16 +170,16 @@ var notTheProfile = []string{
 }
 
 // watch finds what went wrong after the switch to the applied profile.
-func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
+func (n *Node) watch(s *v1beta1.GPUNodeStatus) {
 	if s.Applied == nil || len(s.History) == 0 || s.Node == nil {
 		return
 	}
 	last := &s.History[0]
-	if last.Result != v1alpha1.ResultSucceeded || last.To != s.Applied.Profile {
+	if last.Result != v1beta1.ResultSucceeded || last.ToProfileName != s.Applied.ProfileName {
 		return
 	}
 	n.First = len(s.History) == 1
-	n.Started, n.Ended = last.Started.Time, last.Started.Add(last.Duration.Duration)
+	n.Started, n.Ended = last.StartTime.Time, last.StartTime.Add(last.Duration.Duration)
 	// Reports have whole seconds.
 	from := n.Started.Truncate(time.Second)
 	add := func(since time.Time, reason, message string) {
@@ -187,11 +187,11 @@ func (n *Node) watch(s *v1alpha1.GPUNodeStatus) {
 			n.Trouble = &Trouble{Since: since, Reason: reason, Message: message}
 		}
 	}
-	for _, g := range s.Node.Unhealthy {
-		add(g.Since.Time, names.ReasonUnhealthy, g.Name+" became unhealthy")
+	for _, g := range s.Node.UnhealthyGPUs {
+		add(g.DetectionTime.Time, names.ReasonUnhealthy, g.Name+" became unhealthy")
 	}
-	for _, c := range s.Node.Unprepared {
-		add(c.Since.Time, names.ReasonClaimsNotPrepared, fmt.Sprintf("claim %s/%s could not be prepared: %s", c.Namespace, c.Name, c.Message))
+	for _, c := range s.Node.UnpreparedClaims {
+		add(c.FirstFailureTime.Time, names.ReasonClaimsNotPrepared, fmt.Sprintf("claim %s/%s could not be prepared: %s", c.Namespace, c.Name, c.Message))
 	}
 }
 
@@ -202,7 +202,7 @@ func (n *Node) broken() bool {
 
 // starting reports whether the node waits for permission to begin its switch.
 func (n *Node) starting() bool {
-	return n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting
+	return n.State == v1beta1.Planning || n.State == v1beta1.Waiting
 }
 
 // Keeps returns the admission that the node keeps though no decision renews it: it has begun, or is
@@ -217,7 +217,7 @@ func (n *Node) Keeps() string {
 // target returns what a node without a plan is to have. A node that rests and asks for nothing keeps
 // what it has, even if it was to have something else.
 func (n *Node) target() (hash string, keeps bool) {
-	resting := n.State == v1alpha1.Idle || n.State == ""
+	resting := n.State == v1beta1.Idle || n.State == ""
 	switch {
 	case n.Wanted != "":
 		return n.Wanted, false

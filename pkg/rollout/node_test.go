@@ -8,93 +8,93 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 func TestObserve(t *testing.T) {
-	snapshot := func(hash string) *v1alpha1.ProfileSnapshot {
-		return &v1alpha1.ProfileSnapshot{Profile: "x", Hash: hash}
+	snapshot := func(hash string) *v1beta1.ProfileSnapshot {
+		return &v1beta1.ProfileSnapshot{ProfileName: "x", Hash: hash}
 	}
 	started := metav1.NewMicroTime(noon.Add(-time.Minute))
-	record := func(result, reason string) []v1alpha1.SwitchRecord {
-		return []v1alpha1.SwitchRecord{{From: "x", To: "x", Result: result, Reason: reason, Started: started, Duration: metav1.Duration{Duration: 20 * time.Second}}}
+	record := func(result, reason string) []v1beta1.SwitchRecord {
+		return []v1beta1.SwitchRecord{{FromProfileName: "x", ToProfileName: "x", Result: result, Reason: reason, StartTime: started, Duration: metav1.Duration{Duration: 20 * time.Second}}}
 	}
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(started.Add(d)) }
 	type facts struct {
 		moving, joining, failed, aside, changed, damaged, trouble, ready bool
 	}
 	for name, tt := range map[string]struct {
-		change func(*v1alpha1.GPUNodeStatus)
+		change func(*v1beta1.GPUNodeStatus)
 		want   facts
 	}{
-		"at rest":     {func(*v1alpha1.GPUNodeStatus) {}, facts{ready: true}},
-		"no report":   {func(s *v1alpha1.GPUNodeStatus) { s.Node = nil }, facts{}},
-		"joins":       {func(s *v1alpha1.GPUNodeStatus) { s.Applied = nil }, facts{ready: true, joining: true}},
-		"is used":     {func(s *v1alpha1.GPUNodeStatus) { s.Applied, s.Node.Held = nil, 1 }, facts{ready: true}},
-		"other owner": {func(s *v1alpha1.GPUNodeStatus) { s.Node.Owners = []string{"mig-manager"} }, facts{ready: true, aside: true}},
-		"planning":    {func(s *v1alpha1.GPUNodeStatus) { s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{Attempt: 1} }, facts{ready: true}},
-		"draining": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Draining, &v1alpha1.Switch{GPUs: []string{"gpu"}}
+		"at rest":     {func(*v1beta1.GPUNodeStatus) {}, facts{ready: true}},
+		"no report":   {func(s *v1beta1.GPUNodeStatus) { s.Node = nil }, facts{}},
+		"joins":       {func(s *v1beta1.GPUNodeStatus) { s.Applied = nil }, facts{ready: true, joining: true}},
+		"is used":     {func(s *v1beta1.GPUNodeStatus) { s.Applied, s.Node.ClaimCount = nil, 1 }, facts{ready: true}},
+		"other owner": {func(s *v1beta1.GPUNodeStatus) { s.Node.OtherSystems = []string{"mig-manager"} }, facts{ready: true, aside: true}},
+		"planning":    {func(s *v1beta1.GPUNodeStatus) { s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{Attempt: 1} }, facts{ready: true}},
+		"draining": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Draining, &v1beta1.Switch{GPUs: []string{"gpu"}}
 		}, facts{ready: true, moving: true}},
-		"applying":        {func(s *v1alpha1.GPUNodeStatus) { s.State, s.Switch = v1alpha1.Applying, &v1alpha1.Switch{} }, facts{ready: true, moving: true}},
-		"taints are left": {func(s *v1alpha1.GPUNodeStatus) { s.Node.Taints = &v1alpha1.PublishedTaints{} }, facts{ready: true, moving: true}},
-		"taints of long ago": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Taints = &v1alpha1.PublishedTaints{}
-			s.Since = &metav1.Time{Time: noon.Add(-time.Minute)}
+		"applying":        {func(s *v1beta1.GPUNodeStatus) { s.State, s.Switch = v1beta1.Applying, &v1beta1.Switch{} }, facts{ready: true, moving: true}},
+		"taints are left": {func(s *v1beta1.GPUNodeStatus) { s.Node.PublishedTaints = &v1beta1.PublishedTaints{} }, facts{ready: true, moving: true}},
+		"taints of long ago": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}
+			s.StateChangeTime = &metav1.Time{Time: noon.Add(-time.Minute)}
 		}, facts{ready: true}},
 		// A node that moves needs no place, so a new attempt must not count as moving.
-		"taints of long ago, tries again": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Taints = &v1alpha1.PublishedTaints{}
-			s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{Attempt: 2}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)
+		"taints of long ago, tries again": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}
+			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{Attempt: 2}
+			s.History = record(v1beta1.ResultFailed, names.ReasonDrainBlocked)
 		}, facts{ready: true}},
-		"blocked": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainBlocked)
+		"blocked": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
+			s.History = record(v1beta1.ResultFailed, names.ReasonDrainBlocked)
 		}, facts{ready: true, aside: true}},
-		"blocked, tries again": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Planning, &v1alpha1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonDrainDeadline)
+		"blocked, tries again": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{To: *snapshot("new"), Attempt: 2}
+			s.History = record(v1beta1.ResultFailed, names.ReasonDrainDeadline)
 		}, facts{ready: true, aside: true}},
-		"refused": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonProfileDoesNotFit}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonProfileDoesNotFit)
+		"refused": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonProfileDoesNotFit}
+			s.History = record(v1beta1.ResultFailed, names.ReasonProfileDoesNotFit)
 		}, facts{ready: true, failed: true}},
-		"rolled back": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonInUse}
-			s.History = record(v1alpha1.ResultRolledBack, names.ReasonInUse)
+		"rolled back": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonInUse}
+			s.History = record(v1beta1.ResultRolledBack, names.ReasonInUse)
 		}, facts{ready: true, failed: true, changed: true}},
-		"rolled back, tries again": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Waiting, &v1alpha1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1alpha1.ResultRolledBack, names.ReasonHardwareFailed)
+		"rolled back, tries again": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Waiting, &v1beta1.Switch{To: *snapshot("new"), Attempt: 2}
+			s.History = record(v1beta1.ResultRolledBack, names.ReasonHardwareFailed)
 		}, facts{ready: true, failed: true, changed: true}},
-		"not rolled back": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{To: *snapshot("new"), Reason: names.ReasonRollbackFailed}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonRollbackFailed)
+		"not rolled back": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonRollbackFailed}
+			s.History = record(v1beta1.ResultFailed, names.ReasonRollbackFailed)
 		}, facts{ready: true, failed: true, changed: true, damaged: true}},
-		"a profile that was lost": {func(s *v1alpha1.GPUNodeStatus) {
-			s.State, s.Switch = v1alpha1.Failed, &v1alpha1.Switch{From: *snapshot("old"), To: *snapshot("old"), Reason: names.ReasonRollbackFailed}
-			s.History = record(v1alpha1.ResultFailed, names.ReasonRollbackFailed)
+		"a profile that was lost": {func(s *v1beta1.GPUNodeStatus) {
+			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{From: *snapshot("old"), To: *snapshot("old"), Reason: names.ReasonRollbackFailed}
+			s.History = record(v1beta1.ResultFailed, names.ReasonRollbackFailed)
 			s.History[0].Repair = true
 		}, facts{ready: true, aside: true, changed: true}},
-		"unhealthy since": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Unhealthy, s.History = []v1alpha1.UnhealthyGPU{{Name: "gpu", Since: at(0)}}, record(v1alpha1.ResultSucceeded, "")
+		"unhealthy since": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.UnhealthyGPUs, s.History = []v1beta1.UnhealthyGPU{{Name: "gpu", DetectionTime: at(0)}}, record(v1beta1.ResultSucceeded, "")
 		}, facts{ready: true, trouble: true}},
-		"unhealthy before": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Unhealthy, s.History = []v1alpha1.UnhealthyGPU{{Name: "gpu", Since: at(-time.Second)}}, record(v1alpha1.ResultSucceeded, "")
+		"unhealthy before": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.UnhealthyGPUs, s.History = []v1beta1.UnhealthyGPU{{Name: "gpu", DetectionTime: at(-time.Second)}}, record(v1beta1.ResultSucceeded, "")
 		}, facts{ready: true}},
-		"a claim": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Unprepared, s.History = []v1alpha1.UnpreparedClaim{{Name: "claim", Since: at(time.Second)}}, record(v1alpha1.ResultSucceeded, "")
+		"a claim": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.UnpreparedClaims, s.History = []v1beta1.UnpreparedClaim{{Name: "claim", FirstFailureTime: at(time.Second)}}, record(v1beta1.ResultSucceeded, "")
 		}, facts{ready: true, trouble: true}},
-		"a claim, and no switch is known": {func(s *v1alpha1.GPUNodeStatus) {
-			s.Node.Unprepared = []v1alpha1.UnpreparedClaim{{Name: "claim", Since: at(time.Second)}}
+		"a claim, and no switch is known": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.UnpreparedClaims = []v1beta1.UnpreparedClaim{{Name: "claim", FirstFailureTime: at(time.Second)}}
 		}, facts{ready: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{
-				State: v1alpha1.Idle, Desired: snapshot("old"), Applied: snapshot("old"), Since: &metav1.Time{Time: noon},
-				Node: &v1alpha1.NodeReport{Applied: "old"},
+			g := &v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{
+				State: v1beta1.Idle, Desired: snapshot("old"), Applied: snapshot("old"), StateChangeTime: &metav1.Time{Time: noon},
+				Node: &v1beta1.NodeReport{AppliedHash: "old"},
 			}}
 			tt.change(&g.Status)
 			n := rollout.Observe(g, nil, true, noon.Add(time.Second))

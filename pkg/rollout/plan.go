@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Plan is a PartitionPlan and what is known for it.
 type Plan struct {
-	*v1alpha1.PartitionPlan
+	*v1beta1.PartitionPlan
 	// Profile is the current version of its profile, or nil if there is none.
-	Profile *v1alpha1.ProfileSnapshot
+	Profile *v1beta1.ProfileSnapshot
 	// Invalid says what is wrong with the selector. It is empty if nothing is.
 	Invalid string
 	// Nodes are the nodes that follow the plan or are overruled.
@@ -30,7 +30,7 @@ type Plan struct {
 
 // Decision is what becomes of a plan.
 type Decision struct {
-	Status v1alpha1.PartitionPlanStatus
+	Status v1beta1.PartitionPlanStatus
 	// Admitted are the targets of the nodes that may begin or continue. Those that have begun also keep
 	// what Node.Keeps returns.
 	Admitted map[string]string
@@ -97,14 +97,14 @@ func (e *evaluation) event(kind, reason, format string, args ...any) {
 
 func (e *evaluation) count() {
 	target := ""
-	if r := e.revision(e.Status.Target); r != nil {
+	if r := e.revision(e.Status.TargetRevision); r != nil {
 		target = r.Hash
 	}
-	e.tally = count(e.Nodes, target, timeOf(e.Status.Started), e.Spec.Strategy.Topology, true, e.watched)
+	e.tally = count(e.Nodes, target, timeOf(e.Status.StartTime), e.Spec.Strategy.TopologyLimits, true, e.watched)
 	if f := e.Spec.Strategy.MaxFailures; f != nil {
 		e.tally.limit = Scaled(f, e.tally.eligible(), false)
 	}
-	if a := e.Spec.Accepted; a != nil && a.Revision == e.Status.Target {
+	if a := e.Spec.Accepted; a != nil && a.Revision == e.Status.TargetRevision {
 		e.tally.limit += int(a.Failures)
 	}
 	e.Wake = e.tally.wake
@@ -112,8 +112,8 @@ func (e *evaluation) count() {
 
 // watched reports whether trouble of a node counts: until the rollout is complete.
 func (e *evaluation) watched(n *Node) bool {
-	r := e.revision(e.Status.Target)
-	return r != nil && r.Completed == nil && !n.Trouble.Since.Before(timeOf(e.Status.Started).Truncate(time.Second))
+	r := e.revision(e.Status.TargetRevision)
+	return r != nil && r.CompletionTime == nil && !n.Trouble.Since.Before(timeOf(e.Status.StartTime).Truncate(time.Second))
 }
 
 func timeOf(at *metav1.Time) time.Time {
@@ -127,13 +127,13 @@ func timeOf(at *metav1.Time) time.Time {
 // revision now.
 func (e *evaluation) stop() bool {
 	s := &e.Status
-	if s.Target == 0 {
+	if s.TargetRevision == 0 {
 		return false
 	}
 	failures := int32(e.tally.failures)
 	if e.stopped() {
 		a := e.Spec.Accepted
-		if a == nil || a.Revision != s.Target || a.Failures < s.Stopped.Failures {
+		if a == nil || a.Revision != s.TargetRevision || a.Failures < s.Stopped.Failures {
 			s.Stopped.Failures = max(s.Stopped.Failures, failures)
 			return false
 		}
@@ -142,12 +142,12 @@ func (e *evaluation) stop() bool {
 	if e.tally.failures <= e.tally.limit {
 		return false
 	}
-	s.Stopped = &v1alpha1.PlanStop{Revision: s.Target, Failures: failures, Time: metav1.NewTime(e.Now)}
+	s.Stopped = &v1beta1.PlanStop{Revision: s.TargetRevision, Failures: failures, StopTime: metav1.NewTime(e.Now)}
 	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
-	if e.Spec.Strategy.OnFailure != v1alpha1.OnFailureUndo || s.Target != s.Revision || e.Spec.Undo != nil && e.Spec.Undo.Revision == s.Revision {
+	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || s.TargetRevision != s.Revision || e.Spec.Rejected != nil && e.Spec.Rejected.Revision == s.Revision {
 		return false
 	}
-	if r := e.revision(s.Target); r != nil && r.Completed != nil {
+	if r := e.revision(s.TargetRevision); r != nil && r.CompletionTime != nil {
 		return false // Its other nodes work.
 	}
 	e.goTo(e.lastGood())
@@ -156,17 +156,17 @@ func (e *evaluation) stop() bool {
 
 // stopped reports whether failures stop the current target.
 func (e *evaluation) stopped() bool {
-	return e.Status.Stopped != nil && e.Status.Stopped.Revision == e.Status.Target
+	return e.Status.Stopped != nil && e.Status.Stopped.Revision == e.Status.TargetRevision
 }
 
 func (e *evaluation) stoppedText() string {
 	var names []string
 	for i := range listed(e.tally.failed) {
 		f := &e.tally.failed[i]
-		names = append(names, f.Node+": "+f.Reason)
+		names = append(names, f.NodeName+": "+f.Reason)
 	}
 	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		nodes(e.tally.failures), e.Status.Target, e.tally.limit, text.List(names, 5))
+		nodes(e.tally.failures), e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
 }
 
 // resolve resolves the steps. An undo has only one.
@@ -174,13 +174,13 @@ func (e *evaluation) resolve() {
 	if e.steps = []step{{last: true}}; !e.undoing() {
 		e.steps = stepsOf(&e.Spec.Strategy, e.tally.eligible())
 	}
-	e.Status.Steps = int32(len(e.steps))
-	e.Status.Step = min(max(e.Status.Step, 1), e.Status.Steps)
+	e.Status.StepCount = int32(len(e.steps))
+	e.Status.CurrentStep = min(max(e.Status.CurrentStep, 1), e.Status.StepCount)
 }
 
 // stepsOf returns the steps of a rollout to so many nodes. The last one is for all nodes: a step with
 // 100%, or one that follows those of the plan.
-func stepsOf(strategy *v1alpha1.RolloutStrategy, nodes int) (steps []step) {
+func stepsOf(strategy *v1beta1.RolloutStrategy, nodes int) (steps []step) {
 	most := 0
 	for i := range strategy.Steps {
 		s := &strategy.Steps[i]
@@ -198,32 +198,32 @@ func stepsOf(strategy *v1alpha1.RolloutStrategy, nodes int) (steps []step) {
 }
 
 // undoing reports whether nodes go back to an earlier revision.
-func (e *evaluation) undoing() bool { return e.Status.Target != e.Status.Revision }
+func (e *evaluation) undoing() bool { return e.Status.TargetRevision != e.Status.Revision }
 
-func (e *evaluation) current() *step { return &e.steps[e.Status.Step-1] }
+func (e *evaluation) current() *step { return &e.steps[e.Status.CurrentStep-1] }
 
 // advance goes to the next step when the nodes of one have the target and its soak is over.
 func (e *evaluation) advance() {
 	s := &e.Status
-	if s.Target == 0 || e.stopped() || e.tally.eligible() == 0 {
+	if s.TargetRevision == 0 || e.stopped() || e.tally.eligible() == 0 {
 		return
 	}
 	for {
 		now := e.current()
-		if e.edited && s.StepReached != nil && !e.reached(now) {
-			s.StepReached = nil // The step has other nodes now.
+		if e.edited && s.StepReachedTime != nil && !e.reached(now) {
+			s.StepReachedTime = nil // The step has other nodes now.
 		}
-		if s.StepReached == nil {
+		if s.StepReachedTime == nil {
 			if !e.reached(now) {
 				return
 			}
 			at := metav1.NewTime(e.Now)
-			s.StepReached = &at
+			s.StepReachedTime = &at
 			if !now.last {
-				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.Step, s.Steps, e.tally.counts.Updated, s.Target)
+				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.CurrentStep, s.StepCount, e.tally.counts.Updated, s.TargetRevision)
 			}
 		}
-		if until := s.StepReached.Add(now.soak); e.Now.Before(until) {
+		if until := s.StepReachedTime.Add(now.soak); e.Now.Before(until) {
 			e.Wake = Earliest(e.Wake, until)
 			return
 		}
@@ -234,8 +234,8 @@ func (e *evaluation) advance() {
 		if now.approval && !e.approved() {
 			return
 		}
-		s.Step++
-		s.StepReached = nil
+		s.CurrentStep++
+		s.StepReachedTime = nil
 	}
 }
 
@@ -254,18 +254,18 @@ func (e *evaluation) reached(s *step) bool {
 
 func (e *evaluation) approved() bool {
 	a := e.Spec.Approved
-	return a != nil && a.Revision == e.Status.Target && a.Step >= e.Status.Step
+	return a != nil && a.Revision == e.Status.TargetRevision && a.Step >= e.Status.CurrentStep
 }
 
 func (e *evaluation) complete() {
-	r := e.revision(e.Status.Target)
-	if r == nil || r.Completed != nil {
+	r := e.revision(e.Status.TargetRevision)
+	if r == nil || r.CompletionTime != nil {
 		return
 	}
 	at := metav1.NewTime(e.Now)
-	r.Completed = &at
+	r.CompletionTime = &at
 	e.count() // Trouble does not count any more.
-	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), e.Status.Target)
+	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), e.Status.TargetRevision)
 }
 
 // look finds out whether nodes may start now.
@@ -275,7 +275,7 @@ func (e *evaluation) look() {
 		open, until, err := InWindow(e.Spec.Strategy.Windows, e.Now)
 		e.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
-	e.open = !e.Spec.Paused && !e.stopped() && !e.closed.outside && e.Status.Target != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
+	e.open = !e.Spec.Paused && !e.stopped() && !e.closed.outside && e.Status.TargetRevision != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
 	e.Wake = Earliest(e.Wake, changes)
 }
 
@@ -284,7 +284,7 @@ func (e *evaluation) admit() {
 	if !e.open {
 		return
 	}
-	l := limits{unavailable: e.unavailable(), topology: e.Spec.Strategy.Topology, order: e.Spec.Strategy.Order, room: e.current().nodes}
+	l := limits{unavailable: e.unavailable(), topology: e.Spec.Strategy.TopologyLimits, order: e.Spec.Strategy.Order, room: e.current().nodes}
 	if e.current().last {
 		l.room = unlimited
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/test/short"
 )
@@ -51,20 +51,20 @@ func (s *storm) step(n *rollout.Node) {
 			n.Desired = n.Applied
 		}
 	}
-	rest := func() { n.State, n.To, n.Failed, n.Aside, n.Moving = v1alpha1.Idle, "", false, false, false }
+	rest := func() { n.State, n.To, n.Failed, n.Aside, n.Moving = v1beta1.Idle, "", false, false, false }
 	switch {
 	case n.Moving:
 		switch s.rand.IntN(6) {
 		case 0: // It takes longer.
 		case 1: // rolled back
-			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, names.ReasonHardwareFailed, n.Applied
+			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1beta1.Failed, true, false, names.ReasonHardwareFailed, n.Applied
 			s.damaged[n.Name] = false
 		case 2: // not even that
-			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1alpha1.Failed, true, false, names.ReasonRollbackFailed, "neither"
+			n.Moving, n.State, n.Failed, n.Aside, n.Reason, n.Reported = false, v1beta1.Failed, true, false, names.ReasonRollbackFailed, "neither"
 			s.damaged[n.Name] = true
 		case 3:
 			if n.Reported == n.Applied {
-				n.Moving, n.State, n.Failed, n.Aside, n.Reason = false, v1alpha1.Failed, false, true, names.ReasonDrainBlocked
+				n.Moving, n.State, n.Failed, n.Aside, n.Reason = false, v1beta1.Failed, false, true, names.ReasonDrainBlocked
 				break
 			}
 			fallthrough
@@ -78,15 +78,15 @@ func (s *storm) step(n *rollout.Node) {
 		rest()
 	case n.To != n.Desired:
 		rest()
-		n.To, n.State = n.Desired, v1alpha1.Planning
-	case n.State == v1alpha1.Failed:
+		n.To, n.State = n.Desired, v1beta1.Planning
+	case n.State == v1beta1.Failed:
 		if s.rand.IntN(3) == 0 {
-			n.State = v1alpha1.Planning // another attempt
+			n.State = v1beta1.Planning // another attempt
 		}
-	case n.State == v1alpha1.Planning || n.State == v1alpha1.Waiting:
-		n.State = v1alpha1.Waiting
+	case n.State == v1beta1.Planning || n.State == v1beta1.Waiting:
+		n.State = v1beta1.Waiting
 		if n.Admitted == n.To || n.To == n.Applied {
-			n.State, n.Moving = v1alpha1.Draining, true
+			n.State, n.Moving = v1beta1.Draining, true
 		}
 	}
 	n.Damaged = s.damaged[n.Name]
@@ -107,7 +107,7 @@ func (s *storm) happens() {
 	case 3:
 		n.Ready = !n.Ready
 	case 4:
-		spec.Undo = &v1alpha1.RevisionUndo{Revision: s.plan.Status.Revision, To: max(1, s.plan.Status.Revision-1)}
+		spec.Rejected = &v1beta1.RejectedRevision{Revision: s.plan.Status.Revision, FallbackRevision: max(1, s.plan.Status.Revision-1)}
 	case 5:
 		if n.Applied == s.wanted() {
 			n.Trouble = &rollout.Trouble{Since: s.now, Reason: names.ReasonUnhealthy}
@@ -115,7 +115,7 @@ func (s *storm) happens() {
 	case 6:
 		n.Trouble = nil
 	case 7:
-		spec.Approved = &v1alpha1.StepApproval{Revision: s.plan.Status.Target, Step: s.plan.Status.Step}
+		spec.Approved = &v1beta1.StepApproval{Revision: s.plan.Status.TargetRevision, Step: s.plan.Status.CurrentStep}
 	default:
 		return
 	}
@@ -128,12 +128,12 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 	worst, complete := 0, 0
 	for seed := range uint64(short.Of(40, 300)) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 3)), damaged: map[string]bool{}}
-		s.fleet = newFleet(t, 12, v1alpha1.RolloutStrategy{
+		s.fleet = newFleet(t, 12, v1beta1.RolloutStrategy{
 			MaxUnavailable: intOrPercent(fmt.Sprint(most)), MaxFailures: intOrPercent(fmt.Sprint(failures)),
-			Steps: []v1alpha1.RolloutStep{{Nodes: intstr.FromInt32(2)}, {Nodes: intstr.FromString("50%"), Approval: true}},
+			Steps: []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(2)}, {Nodes: intstr.FromString("50%"), Approval: true}},
 		})
 		if seed%2 == 1 {
-			s.plan.Spec.Strategy.OnFailure = v1alpha1.OnFailureUndo
+			s.plan.Spec.Strategy.OnFailure = v1beta1.OnFailureUndo
 		}
 		for range 400 {
 			if s.rand.IntN(12) == 0 {
@@ -147,7 +147,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 			worst = max(worst, s.outside())
 			s.now = s.now.Add(time.Second)
 		}
-		if s.plan.Status.History[0].Completed != nil {
+		if s.plan.Status.History[0].CompletionTime != nil {
 			complete++
 		}
 	}
@@ -159,7 +159,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 func TestEveryPlanEnds(t *testing.T) {
 	for seed := range uint64(40) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 5)), damaged: map[string]bool{}}
-		s.fleet = newFleet(t, 9, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), MaxFailures: intOrPercent("1"), Steps: steps(3*time.Second, "1", "4")})
+		s.fleet = newFleet(t, 9, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), MaxFailures: intOrPercent("1"), Steps: steps(3*time.Second, "1", "4")})
 		for range 100 {
 			if s.rand.IntN(8) == 0 {
 				s.happens()
@@ -168,12 +168,12 @@ func TestEveryPlanEnds(t *testing.T) {
 			s.step(s.nodes[s.rand.IntN(len(s.nodes))])
 			s.now = s.now.Add(time.Second)
 		}
-		s.plan.Spec.Paused, s.plan.Spec.Undo = false, nil
+		s.plan.Spec.Paused, s.plan.Spec.Rejected = false, nil
 		s.profile = version("last")
 		for range 500 {
 			s.decide()
-			if st := s.plan.Status.Stopped; st != nil && st.Revision == s.plan.Status.Target {
-				s.plan.Spec.Accepted = &v1alpha1.AcceptedFailures{Revision: st.Revision, Failures: st.Failures}
+			if st := s.plan.Status.Stopped; st != nil && st.Revision == s.plan.Status.TargetRevision {
+				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{Revision: st.Revision, Failures: st.Failures}
 			}
 			for _, n := range s.nodes {
 				n.Ready, n.Trouble = true, nil

@@ -5,19 +5,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // keptRevisions is the length of the history of a plan.
 const keptRevisions = 6
 
 // revision finds a revision in the history, or nil if it is not there.
-func (e *evaluation) revision(number int64) *v1alpha1.PlanRevision {
+func (e *evaluation) revision(number int64) *v1beta1.PlanRevision {
 	return Revision(&e.Status, number)
 }
 
 // Revision finds a revision in the history of a plan, or nil if it is not there.
-func Revision(s *v1alpha1.PartitionPlanStatus, number int64) *v1alpha1.PlanRevision {
+func Revision(s *v1beta1.PartitionPlanStatus, number int64) *v1beta1.PlanRevision {
 	for i := range s.History {
 		if s.History[i].Revision == number {
 			return &s.History[i]
@@ -31,19 +31,19 @@ func (e *evaluation) revise() {
 	s := &e.Status
 	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
 		s.Revision++
-		s.History = append([]v1alpha1.PlanRevision{{
-			Revision: s.Revision, Profile: p.Profile, Hash: p.Hash, Rules: p.Rules, Created: metav1.NewTime(e.Now),
+		s.History = append([]v1beta1.PlanRevision{{
+			Revision: s.Revision, ProfileName: p.ProfileName, Hash: p.Hash, Rules: p.Rules, CreationTime: metav1.NewTime(e.Now),
 		}}, s.History...)
 		e.forget()
 		s.Stopped = nil
 		e.begin(s.Revision)
-		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.Profile, s.Revision)
+		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.ProfileName, s.Revision)
 	}
-	u := e.Spec.Undo
-	if u == nil || u.Revision != s.Revision || u.To == s.Target || u.To != 0 && e.revision(u.To) == nil {
+	u := e.Spec.Rejected
+	if u == nil || u.Revision != s.Revision || u.FallbackRevision == s.TargetRevision || u.FallbackRevision != 0 && e.revision(u.FallbackRevision) == nil {
 		return
 	}
-	e.goTo(u.To)
+	e.goTo(u.FallbackRevision)
 }
 
 // forget drops the oldest revisions. The one that an undo would go back to stays.
@@ -62,7 +62,7 @@ func (e *evaluation) forget() {
 // lastGood returns the newest earlier revision that was complete and not rejected, or 0.
 func (e *evaluation) lastGood() int64 {
 	for i := range e.Status.History {
-		if r := &e.Status.History[i]; r.Revision < e.Status.Revision && r.Completed != nil && !r.Rejected {
+		if r := &e.Status.History[i]; r.Revision < e.Status.Revision && r.CompletionTime != nil && !r.Rejected {
 			return r.Revision
 		}
 	}
@@ -86,20 +86,20 @@ func (e *evaluation) goTo(number int64) {
 func (e *evaluation) begin(number int64) {
 	now := metav1.NewTime(e.Now)
 	s := &e.Status
-	s.Target, s.Step, s.StepReached, s.Started = number, 1, nil, &now
-	s.EstimatedCompletion, s.SwitchDuration = nil, nil
+	s.TargetRevision, s.CurrentStep, s.StepReachedTime, s.StartTime = number, 1, nil, &now
+	s.EstimatedCompletionTime, s.MeanSwitchDuration = nil, nil
 }
 
 // Assign returns the version of the profile that a plan gives to its nodes; nil: it gives none
 // yet. A node that joins gets the last complete version until the newest one has reached the
 // last step, and if the plan has stopped.
-func Assign(plan *v1alpha1.PartitionPlan, joining bool) *v1alpha1.ProfileSnapshot {
+func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot {
 	s := &plan.Status
-	r := Revision(s, s.Target)
-	stopped := s.Stopped != nil && s.Stopped.Revision == s.Target
-	if joining && s.Target == s.Revision && r != nil && r.Completed == nil && (stopped || s.Step < s.Steps) {
+	r := Revision(s, s.TargetRevision)
+	stopped := s.Stopped != nil && s.Stopped.Revision == s.TargetRevision
+	if joining && s.TargetRevision == s.Revision && r != nil && r.CompletionTime == nil && (stopped || s.CurrentStep < s.StepCount) {
 		for i := range s.History {
-			if old := &s.History[i]; old.Revision < s.Revision && old.Completed != nil && !old.Rejected {
+			if old := &s.History[i]; old.Revision < s.Revision && old.CompletionTime != nil && !old.Rejected {
 				r = old
 				break
 			}
@@ -108,11 +108,11 @@ func Assign(plan *v1alpha1.PartitionPlan, joining bool) *v1alpha1.ProfileSnapsho
 	if r == nil {
 		return nil
 	}
-	return &v1alpha1.ProfileSnapshot{Profile: r.Profile, Source: v1alpha1.FromPlan, Plan: plan.Name, Hash: r.Hash, Rules: r.Rules}
+	return &v1beta1.ProfileSnapshot{ProfileName: r.ProfileName, Source: v1beta1.FromPlan, PlanName: plan.Name, Hash: r.Hash, Rules: r.Rules}
 }
 
 // Gives reports whether a plan gives its nodes anything, or keeps them as they are. Otherwise they
 // get what they would have without it.
-func Gives(plan *v1alpha1.PartitionPlan) bool {
-	return plan.Status.Revision == 0 || plan.Status.Target != 0
+func Gives(plan *v1beta1.PartitionPlan) bool {
+	return plan.Status.Revision == 0 || plan.Status.TargetRevision != 0
 }

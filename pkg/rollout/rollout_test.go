@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
@@ -22,26 +22,26 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
 // fleet is a plan and its nodes, without switches: they are what the test says.
 type fleet struct {
 	t       *testing.T
-	plan    *v1alpha1.PartitionPlan
-	profile *v1alpha1.ProfileSnapshot
+	plan    *v1beta1.PartitionPlan
+	profile *v1beta1.ProfileSnapshot
 	nodes   []*rollout.Node
 	now     time.Time
 	last    rollout.Decision
 	events  []string
 }
 
-func newFleet(t *testing.T, nodes int, strategy v1alpha1.RolloutStrategy) *fleet {
-	f := &fleet{t: t, now: noon, plan: &v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1")}
-	f.plan.Spec = v1alpha1.PartitionPlanSpec{Profile: "x", Strategy: strategy}
+func newFleet(t *testing.T, nodes int, strategy v1beta1.RolloutStrategy) *fleet {
+	f := &fleet{t: t, now: noon, plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1")}
+	f.plan.Spec = v1beta1.PartitionPlanSpec{ProfileName: "x", Strategy: strategy}
 	for i := range nodes {
-		f.nodes = append(f.nodes, &rollout.Node{Name: fmt.Sprintf("node-%02d", i), State: v1alpha1.Idle, Ready: true,
+		f.nodes = append(f.nodes, &rollout.Node{Name: fmt.Sprintf("node-%02d", i), State: v1beta1.Idle, Ready: true,
 			Desired: "old", Applied: "old", Reported: "old", Created: noon.Add(-time.Hour)})
 	}
 	return f
 }
 
-func version(hash string) *v1alpha1.ProfileSnapshot {
-	return &v1alpha1.ProfileSnapshot{Profile: "x", Hash: hash}
+func version(hash string) *v1beta1.ProfileSnapshot {
+	return &v1beta1.ProfileSnapshot{ProfileName: "x", Hash: hash}
 }
 
 // decide decides, and admits what may start.
@@ -93,7 +93,7 @@ func (f *fleet) admitted() (names []string) {
 func (f *fleet) arrive() *fleet {
 	for _, n := range f.nodes {
 		if target := n.Admitted; target != "" && target != n.Applied {
-			n.Desired, n.Applied, n.Reported, n.State, n.Moving, n.To, n.Failed = target, target, target, v1alpha1.Idle, false, "", false
+			n.Desired, n.Applied, n.Reported, n.State, n.Moving, n.To, n.Failed = target, target, target, v1beta1.Idle, false, "", false
 			n.Started, n.Ended = f.now, f.now.Add(10*time.Second)
 		}
 	}
@@ -105,7 +105,7 @@ func (f *fleet) fail(nodes ...string) *fleet {
 	for _, name := range nodes {
 		n := f.node(name)
 		require.NotEmpty(f.t, n.Admitted, name)
-		n.Desired, n.To, n.State, n.Failed = n.Admitted, n.Admitted, v1alpha1.Failed, true
+		n.Desired, n.To, n.State, n.Failed = n.Admitted, n.Admitted, v1beta1.Failed, true
 		n.Changed = true
 		n.Reason, n.Message = names.ReasonHardwareFailed, "no"
 	}
@@ -126,18 +126,18 @@ func intOrPercent(s string) *intstr.IntOrString {
 	return &v
 }
 
-func steps(soak time.Duration, nodes ...string) (all []v1alpha1.RolloutStep) {
+func steps(soak time.Duration, nodes ...string) (all []v1beta1.RolloutStep) {
 	for _, n := range nodes {
-		all = append(all, v1alpha1.RolloutStep{Nodes: *intOrPercent(n), Soak: &metav1.Duration{Duration: soak}})
+		all = append(all, v1beta1.RolloutStep{Nodes: *intOrPercent(n), Soak: &metav1.Duration{Duration: soak}})
 	}
 	return all
 }
 
 func TestStepsSoakAndCompletion(t *testing.T) {
-	f := newFleet(t, 10, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1", "25%"), MaxUnavailable: intOrPercent("4")}).decide()
+	f := newFleet(t, 10, v1beta1.RolloutStrategy{Steps: steps(time.Minute, "1", "25%"), MaxUnavailable: intOrPercent("4")}).decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted(), "the canary")
 	assert.Equal(t, names.ReasonRollingOut, f.progressing())
-	assert.EqualValues(t, 3, f.plan.Status.Steps, "all other nodes follow")
+	assert.EqualValues(t, 3, f.plan.Status.StepCount, "all other nodes follow")
 	f.arrive().decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonSoaking, f.progressing())
@@ -148,46 +148,46 @@ func TestStepsSoakAndCompletion(t *testing.T) {
 	assert.Equal(t, []string{"node-01", "node-02"}, f.admitted(), "25% of 10, rounded up, with the canary")
 	f.arrive().decide().after(time.Minute)
 	assert.Len(t, f.admitted(), 4)
-	assert.NotNil(t, f.plan.Status.EstimatedCompletion)
+	assert.NotNil(t, f.plan.Status.EstimatedCompletionTime)
 	f.arrive().decide().arrive().decide()
 	assert.Equal(t, names.ReasonComplete, f.progressing())
-	assert.Equal(t, v1alpha1.PlanNodes{Selected: 10, Updated: 10}, f.plan.Status.Nodes)
-	assert.Nil(t, f.plan.Status.EstimatedCompletion)
+	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 10, Updated: 10}, f.plan.Status.NodeCounts)
+	assert.Nil(t, f.plan.Status.EstimatedCompletionTime)
 	assert.Equal(t, []string{names.EventPlanRevision, names.EventPlanStep, names.EventPlanStep, names.EventPlanComplete}, f.events)
 
 	// An edit begins again with the canary.
 	f.profile = version("2")
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	assert.EqualValues(t, 2, f.plan.Status.Target)
-	assert.EqualValues(t, 1, f.plan.Status.Step)
+	assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
+	assert.EqualValues(t, 1, f.plan.Status.CurrentStep)
 }
 
 func TestApproval(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: *intOrPercent("1"), Approval: true}}}).decide().arrive().decide()
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: []v1beta1.RolloutStep{{Nodes: *intOrPercent("1"), Approval: true}}}).decide().arrive().decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonWaitsForApproval, f.progressing())
-	f.plan.Spec.Approved = &v1alpha1.StepApproval{Revision: 7, Step: 1}
+	f.plan.Spec.Approved = &v1beta1.StepApproval{Revision: 7, Step: 1}
 	assert.Empty(t, f.decide().admitted(), "of another revision")
 	f.plan.Spec.Approved.Revision = 1
 	assert.Len(t, f.decide().admitted(), 1)
 }
 
 func TestCanaryThatFailsStopsThePlan(t *testing.T) {
-	f := newFleet(t, 5, v1alpha1.RolloutStrategy{Steps: steps(0, "1"), MaxUnavailable: intOrPercent("2")}).decide().fail("node-00").decide()
+	f := newFleet(t, 5, v1beta1.RolloutStrategy{Steps: steps(0, "1"), MaxUnavailable: intOrPercent("2")}).decide().fail("node-00").decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
-	assert.Equal(t, []v1alpha1.PlanNode{{Node: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.Failed)
+	assert.Equal(t, []v1beta1.PlanNode{{NodeName: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.FailedNodes)
 	require.NotNil(t, f.plan.Status.Stopped)
 	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
 	// It tries again, and nobody has said that the plan goes on.
-	f.node("node-00").State = v1alpha1.Planning
+	f.node("node-00").State = v1beta1.Planning
 	assert.Empty(t, f.decide().admitted())
 	// Even if it heals.
 	n := f.node("node-00")
-	n.State, n.Failed, n.Applied, n.Reported, n.To = v1alpha1.Idle, false, "1", "1", ""
+	n.State, n.Failed, n.Applied, n.Reported, n.To = v1beta1.Idle, false, "1", "1", ""
 	assert.Empty(t, f.decide().admitted())
-	f.plan.Spec.Accepted = &v1alpha1.AcceptedFailures{Revision: 1, Failures: 1}
+	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{Revision: 1, Failures: 1}
 	assert.Len(t, f.decide().admitted(), 2)
 	assert.Nil(t, f.plan.Status.Stopped)
 
@@ -197,91 +197,91 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 }
 
 func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
-	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), OnFailure: v1alpha1.OnFailureUndo})
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), OnFailure: v1beta1.OnFailureUndo})
 	f.decide().arrive().decide().arrive().decide()
 	require.Equal(t, names.ReasonComplete, f.progressing())
 	f.profile = version("2")
 	f.decide().arrive().decide()
 	assert.Equal(t, []string{"node-02", "node-03"}, f.admitted())
 	f.fail("node-02").decide()
-	assert.EqualValues(t, 1, f.plan.Status.Target)
+	assert.EqualValues(t, 1, f.plan.Status.TargetRevision)
 	assert.Equal(t, names.ReasonUndoing, f.progressing())
 	assert.True(t, f.plan.Status.History[0].Rejected)
 	// The failed node has the earlier revision, and follows it at once.
 	n := f.node("node-02")
-	n.Desired, n.State, n.Failed, n.To = "1", v1alpha1.Idle, false, ""
+	n.Desired, n.State, n.Failed, n.To = "1", v1beta1.Idle, false, ""
 	f.decide().arrive().decide().arrive().decide()
 	assert.Equal(t, names.ReasonUndone, f.progressing())
-	assert.EqualValues(t, 4, f.plan.Status.Nodes.Updated)
+	assert.EqualValues(t, 4, f.plan.Status.NodeCounts.Updated)
 	assert.Contains(t, f.events, names.EventPlanUndo)
 	require.NotNil(t, f.plan.Status.Stopped, "it remains to be seen why")
 
 	f.profile = version("3")
 	f.decide()
-	assert.EqualValues(t, 3, f.plan.Status.Target)
+	assert.EqualValues(t, 3, f.plan.Status.TargetRevision)
 	assert.Len(t, f.admitted(), 2)
 }
 
 func TestUndoByHand(t *testing.T) {
-	f := newFleet(t, 2, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), Steps: steps(time.Hour, "1"), Windows: []v1alpha1.Window{{Start: "12:00", End: "13:00"}}})
+	f := newFleet(t, 2, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), Steps: steps(time.Hour, "1"), Windows: []v1beta1.Window{{Start: "12:00", End: "13:00"}}})
 	f.decide().arrive().decide()
-	f.plan.Spec.Undo = &v1alpha1.RevisionUndo{Revision: 1, To: 9}
-	assert.EqualValues(t, 1, f.decide().plan.Status.Target, "there is no such revision")
-	f.plan.Spec.Undo.To = 0
+	f.plan.Spec.Rejected = &v1beta1.RejectedRevision{Revision: 1, FallbackRevision: 9}
+	assert.EqualValues(t, 1, f.decide().plan.Status.TargetRevision, "there is no such revision")
+	f.plan.Spec.Rejected.FallbackRevision = 0
 	f.decide()
-	assert.EqualValues(t, 0, f.plan.Status.Target)
+	assert.EqualValues(t, 0, f.plan.Status.TargetRevision)
 	assert.False(t, rollout.Gives(f.plan))
 	assert.Nil(t, rollout.Assign(f.plan, false))
-	f.plan.Spec.Undo.To = 1
+	f.plan.Spec.Rejected.FallbackRevision = 1
 	f.decide()
-	assert.EqualValues(t, 1, f.plan.Status.Target, "and back again")
+	assert.EqualValues(t, 1, f.plan.Status.TargetRevision, "and back again")
 	assert.False(t, f.plan.Status.History[0].Rejected)
-	f.plan.Spec.Undo.To = 0
+	f.plan.Spec.Rejected.FallbackRevision = 0
 	f.profile = version("2")
 	f.decide()
-	assert.EqualValues(t, 2, f.plan.Status.Target, "what was undone is not the newest revision any more")
+	assert.EqualValues(t, 2, f.plan.Status.TargetRevision, "what was undone is not the newest revision any more")
 }
 
 func TestTroubleDuringTheSoak(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(time.Minute, "1")}).decide().arrive().decide()
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(time.Minute, "1")}).decide().arrive().decide()
 	n := f.node("node-00")
 	n.Trouble = &rollout.Trouble{Since: noon.Add(20 * time.Second), Reason: names.ReasonUnhealthy, Message: "gpu"}
 	f.after(30 * time.Second)
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
-	assert.Equal(t, names.ReasonUnhealthy, f.plan.Status.Failed[0].Reason)
+	assert.Equal(t, names.ReasonUnhealthy, f.plan.Status.FailedNodes[0].Reason)
 	assert.Empty(t, f.after(time.Hour).admitted())
 
 	// After the plan is complete it is no failure of the profile.
-	f = newFleet(t, 1, v1alpha1.RolloutStrategy{}).decide().arrive().decide()
+	f = newFleet(t, 1, v1beta1.RolloutStrategy{}).decide().arrive().decide()
 	f.node("node-00").Trouble = &rollout.Trouble{Since: noon.Add(time.Hour)}
 	f.after(2 * time.Hour)
 	assert.Equal(t, names.ReasonComplete, f.progressing())
 }
 
 func TestNodesThatCannotBeDrainedHoldNothing(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(0, "1")}).decide()
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(0, "1")}).decide()
 	n := f.node("node-00")
-	n.Desired, n.To, n.State, n.Aside, n.Reason = "1", "1", v1alpha1.Failed, true, names.ReasonDrainBlocked
+	n.Desired, n.To, n.State, n.Aside, n.Reason = "1", "1", v1beta1.Failed, true, names.ReasonDrainBlocked
 	f.decide()
 	assert.Equal(t, []string{"node-01"}, f.admitted(), "another canary")
-	assert.EqualValues(t, 1, f.plan.Status.Nodes.SetAside)
+	assert.EqualValues(t, 1, f.plan.Status.NodeCounts.SetAside)
 	f.arrive().decide()
 	assert.Equal(t, []string{"node-02"}, f.admitted())
 	// The blocker is gone: it waits for room.
-	n.State = v1alpha1.Planning
+	n.State = v1beta1.Planning
 	assert.Equal(t, []string{"node-02"}, f.decide().admitted())
 	f.arrive().decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	f.node("node-00").State = v1alpha1.Failed
+	f.node("node-00").State = v1beta1.Failed
 	f.decide()
 	assert.Equal(t, names.ReasonBlocked, f.progressing())
-	assert.NotNil(t, f.plan.Status.History[0].Completed)
+	assert.NotNil(t, f.plan.Status.History[0].CompletionTime)
 }
 
 func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
-	f := newFleet(t, 4, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
 	begun := f.node("node-00")
-	begun.Desired, begun.To, begun.State, begun.Moving = "1", "1", v1alpha1.Draining, true
+	begun.Desired, begun.To, begun.State, begun.Moving = "1", "1", v1beta1.Draining, true
 	f.plan.Spec.Paused = true
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
@@ -293,26 +293,26 @@ func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
 }
 
 func TestARestartedControllerAdmitsNoMore(t *testing.T) {
-	f := newFleet(t, 6, v1alpha1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
+	f := newFleet(t, 6, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2")}).decide()
 	for i, name := range f.admitted() {
 		n := f.node(name)
 		n.Desired, n.To = "1", "1"
-		n.State = []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining}[i]
-		n.Moving = n.State == v1alpha1.Draining
+		n.State = []v1beta1.State{v1beta1.Planning, v1beta1.Draining}[i]
+		n.Moving = n.State == v1beta1.Draining
 	}
 	f.decide()
 	assert.Equal(t, []string{"node-00", "node-01"}, f.admitted())
 	// So many were waiting for another controller, which had admitted them within another limit.
 	for _, n := range f.nodes[2:] {
-		n.Desired, n.To, n.Admitted, n.State = "1", "1", "1", v1alpha1.Waiting
+		n.Desired, n.To, n.Admitted, n.State = "1", "1", "1", v1beta1.Waiting
 	}
 	assert.Len(t, f.decide().admitted(), 2)
 }
 
 func TestTopologyAndOrder(t *testing.T) {
-	f := newFleet(t, 6, v1alpha1.RolloutStrategy{
-		MaxUnavailable: intOrPercent("100%"), Topology: &v1alpha1.TopologyLimit{Key: "zone", MaxUnavailable: intstr.FromInt32(1)},
-		Order: &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: "wave"},
+	f := newFleet(t, 6, v1beta1.RolloutStrategy{
+		MaxUnavailable: intOrPercent("100%"), TopologyLimits: &v1beta1.TopologyLimit{TopologyKey: "zone", MaxUnavailable: intstr.FromInt32(1)},
+		Order: &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "wave"},
 	})
 	for i, n := range f.nodes {
 		n.Labels = map[string]string{"zone": string(rune('a' + i%2)), "wave": []string{"10", "9", "2", "x", "", "2"}[i]}
@@ -324,32 +324,32 @@ func TestTopologyAndOrder(t *testing.T) {
 	f.arrive().decide()
 	assert.Equal(t, []string{"node-03", "node-04"}, f.admitted())
 
-	f = newFleet(t, 3, v1alpha1.RolloutStrategy{})
+	f = newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.nodes[0].Held, f.nodes[1].Held, f.nodes[2].Held = 3, 1, 1
 	f.nodes[1].Free, f.nodes[2].Free = 2, 6
 	assert.Equal(t, []string{"node-02"}, f.decide().admitted(), "emptiest first")
 }
 
 func TestWhoDoesNotCount(t *testing.T) {
-	f := newFleet(t, 5, v1alpha1.RolloutStrategy{})
+	f := newFleet(t, 5, v1beta1.RolloutStrategy{})
 	f.nodes[0].Overruled = true
 	f.nodes[1].Ready = false
 	joining := f.nodes[2]
 	joining.Desired, joining.Applied, joining.Reported, joining.Joining = "1", "", "", true
-	joining.To, joining.State, joining.Moving = "1", v1alpha1.Applying, true
+	joining.To, joining.State, joining.Moving = "1", v1beta1.Applying, true
 	assert.Equal(t, []string{"node-03"}, f.decide().admitted(), "the one that joins needs no permission and uses nobody's place")
-	joining.State, joining.Moving, joining.Failed = v1alpha1.Failed, false, true
+	joining.State, joining.Moving, joining.Failed = v1beta1.Failed, false, true
 	f.decide()
 	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")
-	assert.Equal(t, v1alpha1.PlanNodes{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overruled: 1}, f.plan.Status.Nodes)
+	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overridden: 1}, f.plan.Status.NodeCounts)
 	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
 }
 
 func TestNothingToDo(t *testing.T) {
-	f := newFleet(t, 0, v1alpha1.RolloutStrategy{}).decide()
+	f := newFleet(t, 0, v1beta1.RolloutStrategy{}).decide()
 	assert.Equal(t, names.ReasonNoNodes, f.progressing())
-	assert.Nil(t, f.plan.Status.History[0].Completed)
-	f = newFleet(t, 2, v1alpha1.RolloutStrategy{})
+	assert.Nil(t, f.plan.Status.History[0].CompletionTime)
+	f = newFleet(t, 2, v1beta1.RolloutStrategy{})
 	f.profile = nil
 	f.decide()
 	assert.Equal(t, names.ReasonProfileNotFound, f.progressing())
@@ -359,35 +359,35 @@ func TestNothingToDo(t *testing.T) {
 
 // A node that joins in the middle of a rollout gets what has proved itself.
 func TestAssign(t *testing.T) {
-	f := newFleet(t, 3, v1alpha1.RolloutStrategy{Steps: steps(0, "1")}).decide()
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(0, "1")}).decide()
 	assert.Equal(t, "1", rollout.Assign(f.plan, true).Hash, "there is nothing else")
 	f.arrive().decide().arrive().decide().arrive().decide()
 	f.profile = version("2")
 	f.decide()
 	assert.Equal(t, "1", rollout.Assign(f.plan, true).Hash)
-	assert.Equal(t, &v1alpha1.ProfileSnapshot{Profile: "x", Source: v1alpha1.FromPlan, Plan: "p", Hash: "2"}, rollout.Assign(f.plan, false))
+	assert.Equal(t, &v1beta1.ProfileSnapshot{ProfileName: "x", Source: v1beta1.FromPlan, PlanName: "p", Hash: "2"}, rollout.Assign(f.plan, false))
 	f.arrive().decide()
 	assert.Equal(t, "2", rollout.Assign(f.plan, true).Hash, "the last step")
 }
 
 func TestWindows(t *testing.T) {
-	night := v1alpha1.Window{Start: "22:00", End: "06:00", TimeZone: "Europe/Berlin"}
+	night := v1beta1.Window{Start: "22:00", End: "06:00", TimeZone: "Europe/Berlin"}
 	for _, c := range []struct {
 		name    string
-		windows []v1alpha1.Window
+		windows []v1beta1.Window
 		now     string
 		open    bool
 		changes string
 	}{
 		{"none", nil, "2026-11-21T12:00:00Z", true, ""},
-		{"before", []v1alpha1.Window{night}, "2026-11-21T12:00:00Z", false, "2026-11-21T21:00:00Z"},
-		{"in", []v1alpha1.Window{night}, "2026-11-21T21:00:00Z", true, "2026-11-22T05:00:00Z"},
-		{"after midnight", []v1alpha1.Window{night}, "2026-11-22T04:59:59Z", true, "2026-11-22T05:00:00Z"},
-		{"over", []v1alpha1.Window{night}, "2026-11-22T05:00:00Z", false, "2026-11-22T21:00:00Z"},
-		{"only sundays", []v1alpha1.Window{{Days: []v1alpha1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T05:00:00Z", true, "2026-11-23T06:00:00Z"},
-		{"next week", []v1alpha1.Window{{Days: []v1alpha1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T06:00:00Z", false, "2026-11-29T22:00:00Z"},
-		{"summer begins", []v1alpha1.Window{night}, "2026-03-28T23:00:00Z", true, "2026-03-29T04:00:00Z"},
-		{"two", []v1alpha1.Window{night, {Start: "13:00", End: "14:00"}}, "2026-11-21T12:00:00Z", false, "2026-11-21T13:00:00Z"},
+		{"before", []v1beta1.Window{night}, "2026-11-21T12:00:00Z", false, "2026-11-21T21:00:00Z"},
+		{"in", []v1beta1.Window{night}, "2026-11-21T21:00:00Z", true, "2026-11-22T05:00:00Z"},
+		{"after midnight", []v1beta1.Window{night}, "2026-11-22T04:59:59Z", true, "2026-11-22T05:00:00Z"},
+		{"over", []v1beta1.Window{night}, "2026-11-22T05:00:00Z", false, "2026-11-22T21:00:00Z"},
+		{"only sundays", []v1beta1.Window{{Days: []v1beta1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T05:00:00Z", true, "2026-11-23T06:00:00Z"},
+		{"next week", []v1beta1.Window{{Days: []v1beta1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T06:00:00Z", false, "2026-11-29T22:00:00Z"},
+		{"summer begins", []v1beta1.Window{night}, "2026-03-28T23:00:00Z", true, "2026-03-29T04:00:00Z"},
+		{"two", []v1beta1.Window{night, {Start: "13:00", End: "14:00"}}, "2026-11-21T12:00:00Z", false, "2026-11-21T13:00:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now, err := time.Parse(time.RFC3339, c.now)
@@ -403,9 +403,9 @@ func TestWindows(t *testing.T) {
 			assert.True(t, want.Equal(changes), changes)
 		})
 	}
-	_, _, err := rollout.InWindow([]v1alpha1.Window{{Start: "01:00", End: "02:00", TimeZone: "Mars/Base"}}, noon)
+	_, _, err := rollout.InWindow([]v1beta1.Window{{Start: "01:00", End: "02:00", TimeZone: "Mars/Base"}}, noon)
 	require.ErrorContains(t, err, "time zone Mars/Base does not exist")
-	f := newFleet(t, 2, v1alpha1.RolloutStrategy{Windows: []v1alpha1.Window{night}}).decide()
+	f := newFleet(t, 2, v1beta1.RolloutStrategy{Windows: []v1beta1.Window{night}}).decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonOutsideWindow, f.progressing())
 	assert.Len(t, f.after(9*time.Hour).admitted(), 1)
@@ -416,7 +416,7 @@ func TestWindows(t *testing.T) {
 
 // Nodes without a plan share limits, whatever each of them is to have.
 func TestUnplanned(t *testing.T) {
-	f := newFleet(t, 8, v1alpha1.RolloutStrategy{})
+	f := newFleet(t, 8, v1beta1.RolloutStrategy{})
 	for i, n := range f.nodes {
 		n.Wanted = []string{"a", "b"}[i/4]
 		n.Held = int32(i % 4)

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // ControlPlaneLabel marks the nodes of the control plane.
@@ -29,12 +29,12 @@ func NodeReady(node *corev1.Node) bool {
 }
 
 // ComparePlans compares plans by precedence: the first one is less.
-func ComparePlans(a, b *v1alpha1.PartitionPlan) int {
+func ComparePlans(a, b *v1beta1.PartitionPlan) int {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // Selector returns the selector of a plan. A plan without one selects all nodes.
-func Selector(p *v1alpha1.PartitionPlan) (labels.Selector, error) {
+func Selector(p *v1beta1.PartitionPlan) (labels.Selector, error) {
 	if p.Spec.NodeSelector == nil {
 		return labels.Everything(), nil
 	}
@@ -46,7 +46,7 @@ func Selector(p *v1alpha1.PartitionPlan) (labels.Selector, error) {
 }
 
 // Selects reports whether a plan selects a node, by its labels.
-func Selects(p *v1alpha1.PartitionPlan, node *corev1.Node) bool {
+func Selects(p *v1beta1.PartitionPlan, node *corev1.Node) bool {
 	s, err := Selector(p)
 	return err == nil && s.Matches(labels.Set(node.Labels))
 }

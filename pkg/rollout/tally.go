@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -30,9 +30,9 @@ type tally struct {
 	// bad reports whether the trouble of an updated node counts.
 	bad func(*Node) bool
 
-	counts v1alpha1.PlanNodes
-	failed []v1alpha1.PlanNode
-	aside  []v1alpha1.PlanNode
+	counts v1beta1.PlanNodeCounts
+	failed []v1beta1.PlanNode
+	aside  []v1beta1.PlanNode
 	// failures is how many nodes failed with the target, damaged how many others have neither
 	// their old nor their new state since an earlier rollout.
 	failures, damaged int
@@ -54,7 +54,7 @@ type tally struct {
 }
 
 // eligible returns how many nodes can get the target.
-func (t *tally) eligible() int { return int(t.counts.Selected - t.counts.Overruled) }
+func (t *tally) eligible() int { return int(t.counts.Selected - t.counts.Overridden) }
 
 // add counts a node.
 func (t *tally) add(n *Node) {
@@ -63,7 +63,7 @@ func (t *tally) add(n *Node) {
 		t.wake = n.Wake
 	}
 	if n.Overruled {
-		t.counts.Overruled++
+		t.counts.Overridden++
 		return
 	}
 	t.sizes[n.Labels[t.topology]]++
@@ -97,7 +97,7 @@ func (t *tally) add(n *Node) {
 		}
 		t.used++
 		t.arriving++
-	case n.Kept, n.Aside && n.Reason == names.ReasonConflict, adopted && n.Aside && n.State == v1alpha1.Failed:
+	case n.Kept, n.Aside && n.Reason == names.ReasonConflict, adopted && n.Aside && n.State == v1beta1.Failed:
 		t.setAside(n, n.Reason, n.Message)
 	case n.broken():
 		if n.Damaged {
@@ -169,24 +169,24 @@ func (t *tally) setAside(n *Node, reason, message string) {
 	t.aside = append(t.aside, entry(n, reason, message))
 }
 
-func entry(n *Node, reason, message string) v1alpha1.PlanNode {
-	return v1alpha1.PlanNode{Node: n.Name, Reason: reason, Message: text.Cut(message, mostMessage)}
+func entry(n *Node, reason, message string) v1beta1.PlanNode {
+	return v1beta1.PlanNode{NodeName: n.Name, Reason: reason, Message: text.Cut(message, mostMessage)}
 }
 
 // listed returns the first of some nodes by name.
-func listed(all []v1alpha1.PlanNode) []v1alpha1.PlanNode {
+func listed(all []v1beta1.PlanNode) []v1beta1.PlanNode {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b v1alpha1.PlanNode) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(all, func(a, b v1beta1.PlanNode) int { return strings.Compare(a.NodeName, b.NodeName) })
 	return all[:min(len(all), mostListed)]
 }
 
 // count counts nodes.
-func count(nodes []*Node, target string, since time.Time, topology *v1alpha1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
+func count(nodes []*Node, target string, since time.Time, topology *v1beta1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
 	t := &tally{target: target, since: since, refusals: refusals, bad: bad, zones: map[string]int{}, sizes: map[string]int{}}
 	if topology != nil {
-		t.topology = topology.Key
+		t.topology = topology.TopologyKey
 	}
 	for _, n := range nodes {
 		t.add(n)

@@ -6,12 +6,12 @@ import (
 	"time"
 	_ "time/tzdata" // Images have no time zones.
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // InWindow reports whether a time is in one of the windows, and when that changes; zero: never. No
 // windows mean all times.
-func InWindow(windows []v1alpha1.Window, now time.Time) (open bool, changes time.Time, err error) {
+func InWindow(windows []v1beta1.Window, now time.Time) (open bool, changes time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
 	}
@@ -42,7 +42,7 @@ func InWindow(windows []v1alpha1.Window, now time.Time) (open bool, changes time
 type span struct{ start, end time.Time }
 
 // spansOf returns the times of a window from yesterday to a week from now.
-func spansOf(w *v1alpha1.Window, now time.Time) ([]span, error) {
+func spansOf(w *v1beta1.Window, now time.Time) ([]span, error) {
 	zone := time.UTC
 	if w.TimeZone != "" {
 		var err error
@@ -64,7 +64,7 @@ func spansOf(w *v1alpha1.Window, now time.Time) ([]span, error) {
 		from := time.Date(year, month, day+i, start.Hour(), start.Minute(), 0, 0, zone)
 		// Where clocks change at midnight, the window may begin on the day before.
 		weekday := time.Date(year, month, day+i, 12, 0, 0, 0, zone).Weekday()
-		if len(w.Days) > 0 && !slices.Contains(w.Days, v1alpha1.Day(weekday.String())) {
+		if len(w.Days) > 0 && !slices.Contains(w.Days, v1beta1.Day(weekday.String())) {
 			continue
 		}
 		last := day + i

@@ -16,7 +16,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -48,8 +48,8 @@ func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (m
 	c.made = map[string]int{}
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue),
 		&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}})...)
-	ours := clientfake.New(gpuNode("node-a", v1alpha1.Idle),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}})
+	ours := clientfake.New(gpuNode("node-a", v1beta1.Idle),
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}})
 	config := configOf(t, client, ours)
 	config.Look = time.Millisecond
 	onDelete(client, withdraw)

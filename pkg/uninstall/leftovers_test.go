@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -33,10 +33,10 @@ func noDefinitions() *clientfake.Client {
 	return api
 }
 
-func gpuNode(name string, state v1alpha1.State) *v1alpha1.GPUNode {
-	return &v1alpha1.GPUNode{
+func gpuNode(name string, state v1beta1.State) *v1beta1.GPUNode {
+	return &v1beta1.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Status:     v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{To: v1alpha1.ProfileSnapshot{Profile: "cpx"}}},
+		Status:     v1beta1.GPUNodeStatus{State: state, Switch: &v1beta1.Switch{To: v1beta1.ProfileSnapshot{ProfileName: "cpx"}}},
 	}
 }
 
@@ -79,10 +79,10 @@ func leftovers() []runtime.Object {
 }
 
 func TestLeftoversAreTakenAway(t *testing.T) {
-	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Draining), gpuNode("node-b", v1alpha1.Idle),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	nodes := clientfake.New(gpuNode("node-a", v1beta1.Draining), gpuNode("node-b", v1beta1.Idle),
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
 	assert.Zero(t, deployments(t, client), "they would put back what is taken away")
@@ -133,9 +133,9 @@ func TestNoController(t *testing.T) {
 
 // GPUs that are being changed would be left half changed.
 func TestSwitchUnderWay(t *testing.T) {
-	for state, refused := range map[v1alpha1.State]bool{
-		v1alpha1.Idle: false, v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: false, v1alpha1.Draining: false,
-		v1alpha1.Applying: true, v1alpha1.Rebooting: true, v1alpha1.Verifying: false, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
+	for state, refused := range map[v1beta1.State]bool{
+		v1beta1.Idle: false, v1beta1.Planning: false, v1beta1.Waiting: false, v1beta1.Tainted: false, v1beta1.Draining: false,
+		v1beta1.Applying: true, v1beta1.Rebooting: true, v1beta1.Verifying: false, v1beta1.RollingBack: true, v1beta1.Failed: false,
 	} {
 		t.Run(string(state), func(t *testing.T) {
 			nodes := clientfake.New(gpuNode("node-a", state))
@@ -168,7 +168,7 @@ func TestLeftoversStay(t *testing.T) {
 	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
-	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
+	nodes := clientfake.New(gpuNode("node-a", v1beta1.Idle))
 	require.ErrorContains(t, Run(t.Context(), configOf(t, client, nodes)), "node-a")
 	assert.True(t, hasPlugins(t, client))
 	left, err := nodes.GPUNodes().List(t.Context(), metav1.ListOptions{})

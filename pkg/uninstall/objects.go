@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
@@ -24,9 +24,9 @@ var (
 	slicesKind    = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 	templatesKind = resourceapi.SchemeGroupVersion.WithResource("resourceclaimtemplates")
 	podsKind      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	gpuNodesKind  = v1alpha1.GroupVersion.WithResource(client.ResourceGPUNodes)
-	profilesKind  = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
-	plansKind     = v1alpha1.GroupVersion.WithResource(client.ResourcePartitionPlans)
+	gpuNodesKind  = v1beta1.GroupVersion.WithResource(client.ResourceGPUNodes)
+	profilesKind  = v1beta1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
+	plansKind     = v1beta1.GroupVersion.WithResource(client.ResourcePartitionPlans)
 )
 
 // published selects the ResourceSlices of the driver.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -35,7 +35,7 @@ func metadataOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client, o
 	all := metadatafake.NewSimpleMetadataClient(scheme, objects...)
 	kinds := map[schema.GroupVersionResource]string{
 		slicesKind: "ResourceSlice", templatesKind: "ResourceClaimTemplate", podsKind: "Pod",
-		gpuNodesKind: "GPUNode", profilesKind: v1alpha1.ProfileKind, plansKind: "PartitionPlan",
+		gpuNodesKind: "GPUNode", profilesKind: v1beta1.ProfileKind, plansKind: "PartitionPlan",
 	}
 	all.PrependReactor("*", "*", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		resource := action.GetResource()
@@ -44,7 +44,7 @@ func metadataOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client, o
 			return false, nil, nil
 		}
 		of := &client.Fake
-		if resource.Group == v1alpha1.GroupVersion.Group {
+		if resource.Group == v1beta1.GroupVersion.Group {
 			of = &ours.Fake
 		}
 		if action.GetVerb() != "list" {

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // errNoPlugins is returned if no plugin can clean up.
@@ -59,7 +59,7 @@ func (c *Config) refuseIfHeldMeanwhile(ctx context.Context) error {
 
 // changing are the states in which a node's plugin changes GPUs. Ending it then leaves them in an
 // intermediate state.
-var changing = []v1alpha1.State{v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack}
+var changing = []v1beta1.State{v1beta1.Applying, v1beta1.Rebooting, v1beta1.RollingBack}
 
 // refuseIfSwitched returns an error if GPUs of a node are being changed.
 func (c *Config) refuseIfSwitched(ctx context.Context) error {
@@ -72,7 +72,7 @@ func (c *Config) refuseIfSwitched(ctx context.Context) error {
 		for i := range list.Items {
 			n := &list.Items[i]
 			if sw := n.Status.Switch; sw != nil && slices.Contains(changing, n.Status.State) {
-				fmt.Fprintf(&b, "  node %s: from %s to %s, %s\n", n.Name, orNone(sw.From.Profile), orNone(sw.To.Profile), n.Status.State)
+				fmt.Fprintf(&b, "  node %s: from %s to %s, %s\n", n.Name, orNone(sw.From.ProfileName), orNone(sw.To.ProfileName), n.Status.State)
 			}
 		}
 		return list.Continue, nil

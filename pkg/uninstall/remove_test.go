@@ -18,7 +18,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -107,11 +107,11 @@ func TestCheck(t *testing.T) {
 	ofSomebody := made.DeepCopy()
 	ofSomebody.Name = "of-somebody"
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
-	ours := clientfake.New(gpuNode("node-a", v1alpha1.Draining),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
-		&v1alpha1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	ours := clientfake.New(gpuNode("node-a", v1beta1.Draining),
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
+		&v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	objects := metadataOf(t, client, ours, other,
 		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev"),
 		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))

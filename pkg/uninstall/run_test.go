@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -237,7 +237,7 @@ func TestLate(t *testing.T) {
 // One that is interrupted can be repeated, by hand also when the plugins are gone already.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	ours := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
+	ours := clientfake.New(gpuNode("node-a", v1beta1.Idle))
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue))...)
 	onDelete(client, func(*fake.Clientset) { cancel() })
 	c := configOf(t, client, ours)

@@ -8,7 +8,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -139,7 +139,7 @@ func nodeBadges(n *overview.Node) g.Node {
 	switch {
 	case p.Switching():
 		out = append(out, badge(string(p.State), "warn"))
-	case p.State == v1alpha1.Failed:
+	case p.State == v1beta1.Failed:
 		out = append(out, badge("switch failed", "bad"))
 	}
 	return out

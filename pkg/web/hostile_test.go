@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -78,7 +78,7 @@ type enemy struct{ yes bool }
 func (e enemy) Snapshot() *overview.Snapshot {
 	s := filled[overview.Snapshot](e.yes)
 	s.Complete, s.Partial = true, false
-	for i, state := range []v1alpha1.State{v1alpha1.Draining, v1alpha1.Failed} {
+	for i, state := range []v1beta1.State{v1beta1.Draining, v1beta1.Failed} {
 		n := s.Nodes[i]
 		n.Profile.State = state
 		n.Cordoned, n.NotReady = false, false // so that there is room

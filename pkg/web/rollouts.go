@@ -10,7 +10,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
@@ -45,7 +45,7 @@ func (s *Server) plan(r overview.Rollout) g.Node {
 	)
 }
 
-func progress(n v1alpha1.PlanNodes) g.Node {
+func progress(n v1beta1.PlanNodeCounts) g.Node {
 	of := func(part int32) string { return share(int(part), int(n.Selected)) }
 	count := func(n int32) string { return strconv.Itoa(int(n)) }
 	return h.Div(h.Class("progress"), h.Role("progressbar"), h.Aria("valuemin", "0"), h.Aria("valuemax", count(n.Selected)), h.Aria("valuenow", count(n.Updated)), h.Aria("label", "Nodes updated"),
@@ -53,12 +53,12 @@ func progress(n v1alpha1.PlanNodes) g.Node {
 }
 
 // planNodes returns nodes that do not get the plan's profile, if there are any.
-func (s *Server) planNodes(are string, all []v1alpha1.PlanNode) g.Node {
+func (s *Server) planNodes(are string, all []v1beta1.PlanNode) g.Node {
 	if len(all) == 0 {
 		return nil
 	}
-	return h.Details(h.Summary(g.Text(fmt.Sprintf("%d %s", len(all), are))), h.Ul(g.Map(all, func(n v1alpha1.PlanNode) g.Node {
-		return h.Li(h.A(h.Href(s.at("nodes", n.Node)), g.Text(n.Node)), g.Text(overview.Outcome(&n)))
+	return h.Details(h.Summary(g.Text(fmt.Sprintf("%d %s", len(all), are))), h.Ul(g.Map(all, func(n v1beta1.PlanNode) g.Node {
+		return h.Li(h.A(h.Href(s.at("nodes", n.NodeName)), g.Text(n.NodeName)), g.Text(overview.Outcome(&n)))
 	})))
 }
 
@@ -101,13 +101,13 @@ func moreNodes(n int) g.Node {
 }
 
 // stages returns the stages of a switch, with the current one. Rebooting is part of Applying.
-func stages(now v1alpha1.State) g.Node {
-	all := []v1alpha1.State{v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying}
-	if now == v1alpha1.RollingBack {
-		all[len(all)-1] = v1alpha1.RollingBack
+func stages(now v1beta1.State) g.Node {
+	all := []v1beta1.State{v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying}
+	if now == v1beta1.RollingBack {
+		all[len(all)-1] = v1beta1.RollingBack
 	}
-	if now == v1alpha1.Rebooting {
-		all[4] = v1alpha1.Rebooting
+	if now == v1beta1.Rebooting {
+		all[4] = v1beta1.Rebooting
 	}
 	at := slices.Index(all, now)
 	var out g.Group

@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -69,12 +69,12 @@ func only(profile string) func(*publish.GPU) {
 	}
 }
 
-var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g.10gb"}}}}
+var static = v1beta1.Rule{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g.10gb"}}}}
 
 // TestSwitches: how a profile, or the way to one, keeps a pod waiting.
 func TestSwitches(t *testing.T) {
 	draining := func(w *world) *gpunodes.Node {
-		return gpunodes.WithProfile("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "evicts pods", w.gpuOf("node-a"))
+		return gpunodes.WithProfile("node-a", "dynamic").Switches(v1beta1.Draining, "all-1g.10gb", "evicts pods", w.gpuOf("node-a"))
 	}
 	for name, test := range map[string]struct {
 		state why.State
@@ -90,7 +90,7 @@ func TestSwitches(t *testing.T) {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
 			w.switched("node-a", "all-1g.10gb")
 			n := draining(w)
-			n.Status.State = v1alpha1.RollingBack
+			n.Status.State = v1beta1.RollingBack
 			w.gpuNodes(n).pod(request("gpu", small))
 			return w
 		}},
@@ -108,13 +108,13 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-waits": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
-			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Switches(v1beta1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
 			return w
 		}},
 		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is reloaded
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
-			w.gpuNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
-				gpunodes.WithProfile("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.Applying, "cpx-nps4", ""),
+				gpunodes.WithProfile("node-b", "spx").Switches(v1beta1.Applying, "", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-withholds-free": {why.NoRoom, func(t *testing.T) *world { // a claim tolerates the taint
@@ -136,7 +136,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
-			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {

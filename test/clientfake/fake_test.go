@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
-func node(name string) *v1alpha1.GPUNode {
-	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func node(name string) *v1beta1.GPUNode {
+	return &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 func TestKeepsObjects(t *testing.T) {
-	c := New(node("node-a"), &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx"}})
+	c := New(node("node-a"), &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx"}})
 	_, err := c.GPUNodes().Create(t.Context(), node("node-b"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	nodes, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{})
@@ -35,14 +35,14 @@ func TestKeepsObjects(t *testing.T) {
 	require.NoError(t, err)
 	patched, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, v1alpha1.Idle, patched.Status.State)
+	assert.Equal(t, v1beta1.Idle, patched.Status.State)
 }
 
 func TestInformer(t *testing.T) {
 	c := New(node("node-a"))
-	informer := cache.NewSharedIndexInformer(client.ListWatch(c.GPUNodes(), ""), &v1alpha1.GPUNode{}, 0, nil)
+	informer := cache.NewSharedIndexInformer(client.ListWatch(c.GPUNodes(), ""), &v1beta1.GPUNode{}, 0, nil)
 	added := make(chan string, 2)
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { added <- o.(*v1alpha1.GPUNode).Name }})
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { added <- o.(*v1beta1.GPUNode).Name }})
 	require.NoError(t, err)
 	go informer.Run(t.Context().Done())
 	assert.Equal(t, "node-a", <-added)
@@ -62,7 +62,7 @@ func TestWatchSendsCopies(t *testing.T) {
 	w, err := c.GPUNodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
 	require.NoError(t, err)
 	defer w.Stop()
-	got := (<-w.ResultChan()).Object.(*v1alpha1.GPUNode)
+	got := (<-w.ResultChan()).Object.(*v1beta1.GPUNode)
 	assert.Equal(t, "node-a", got.Name)
 	got.Labels = map[string]string{"changed": ""}
 	kept, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
@@ -90,6 +90,6 @@ func TestWatchSendsDeletions(t *testing.T) {
 	}{{watch.Deleted, "node-b"}, {watch.Added, "node-b"}, {watch.Deleted, "node-c"}} {
 		got := <-w.ResultChan()
 		assert.Equal(t, want.kind, got.Type)
-		assert.Equal(t, want.name, got.Object.(*v1alpha1.GPUNode).Name)
+		assert.Equal(t, want.name, got.Object.(*v1beta1.GPUNode).Name)
 	}
 }

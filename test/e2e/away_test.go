@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -37,7 +37,7 @@ func TestAPIServerAway(t *testing.T) {
 		{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: 500 * time.Millisecond}},
 	}})
 	s.labelProfile(nodeA, "cut-in-three")
-	s.waitGPUNode(nodeA, "is being changed", inState(v1alpha1.Applying))
+	s.waitGPUNode(nodeA, "is being changed", inState(v1beta1.Applying))
 	s.onHost("cluster", "stop-apiserver", "--dir", s.cluster, "--kill")
 	s.onHost("cluster", "start-apiserver", "--dir", s.cluster)
 	s.waitFollows(nodeA, "cut-in-three")

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // scatter allows the pods of the namespace to be moved, and fills the node so that a 7g.80gb fits only if
@@ -68,7 +68,7 @@ func TestDefragmentation(t *testing.T) {
 	})
 	s.eventually("the GPUNode has the attempt", func() (bool, string) {
 		d := s.gpuNode(nodeA).Status.Defragmentation
-		return d != nil && d.State == v1alpha1.DefragmentationSucceeded && d.Pod.Name == "big" && len(d.Evictions) == small, fmt.Sprintf("%+v", d)
+		return d != nil && d.State == v1beta1.DefragmentationSucceeded && d.Pod.Name == "big" && len(d.EvictionTimes) == small, fmt.Sprintf("%+v", d)
 	})
 	s.eventually("the taints are gone", func() (bool, string) {
 		return s.reservedDevices() == 0, fmt.Sprint(s.reservedDevices())

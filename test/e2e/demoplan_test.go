@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // One node first, the others after an approval; a version that fits no GPU fails on one node,
@@ -15,8 +15,8 @@ func checkPlan(s *suite, pods map[string]*corev1.Pod) {
 	const plan = "demo-plan"
 	steady := pods["steady"]
 	p := s.waitPlan(plan, "waits for an approval", progresses(names.ReasonWaitsForApproval))
-	assert.EqualValues(s.t, 1, p.Status.Nodes.Updated)
-	assert.EqualValues(s.t, len(s.nodes), p.Status.Nodes.Selected)
+	assert.EqualValues(s.t, 1, p.Status.NodeCounts.Updated)
+	assert.EqualValues(s.t, len(s.nodes), p.Status.NodeCounts.Selected)
 	out, err := s.rollout("approve", plan)
 	require.NoError(s.t, err, out)
 	out, err = s.rollout("status", plan)
@@ -24,15 +24,15 @@ func checkPlan(s *suite, pods map[string]*corev1.Pod) {
 	s.waitComplete(plan, 1)
 
 	s.kubectl("apply", "--validate=strict", "-f", repository+"/demo/plan/broken/profile.yaml")
-	p = s.waitPlan(plan, "has stopped", func(p *v1alpha1.PartitionPlan) bool { return p.Status.Revision == 2 && p.Status.Stopped != nil })
-	require.Len(s.t, p.Status.Failed, 1)
-	assert.Equal(s.t, names.ReasonProfileDoesNotFit, p.Status.Failed[0].Reason)
+	p = s.waitPlan(plan, "has stopped", func(p *v1beta1.PartitionPlan) bool { return p.Status.Revision == 2 && p.Status.Stopped != nil })
+	require.Len(s.t, p.Status.FailedNodes, 1)
+	assert.Equal(s.t, names.ReasonProfileDoesNotFit, p.Status.FailedNodes[0].Reason)
 	out, err = s.rollout("status", plan)
 	require.Error(s.t, err, out)
 	out, err = s.rollout("undo", plan)
 	require.NoError(s.t, err, out)
-	s.waitPlan(plan, "has gone back", func(p *v1alpha1.PartitionPlan) bool {
-		return p.Status.Target == 1 && int(p.Status.Nodes.Updated) == len(s.nodes)
+	s.waitPlan(plan, "has gone back", func(p *v1beta1.PartitionPlan) bool {
+		return p.Status.TargetRevision == 1 && int(p.Status.NodeCounts.Updated) == len(s.nodes)
 	})
 	s.requireSame(steady)
 }

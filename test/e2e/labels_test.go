@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/test/lab"
 )
@@ -89,7 +89,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	s.waitGone("before")
 	n := s.waitFollows(nodeA, "mig-parted.balanced-a")
-	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")

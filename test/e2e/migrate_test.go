@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -120,7 +120,7 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 	})
 	s.labelNode(nodeB, names.LabelNosOlder, "mig")
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
-	assert.Equal(s.t, v1alpha1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, "MIG on", g.Mode, g.Name)
 	}
@@ -150,7 +150,7 @@ func (s *suite) migrateKaiwo() {
 	modes := func(profile, want string) {
 		s.t.Helper()
 		n := s.waitGPUNode(nodeC, "follows "+profile, follows(profile))
-		assert.Equal(s.t, v1alpha1.FromSpec, n.Status.Applied.Source)
+		assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(s.t, want, g.Mode, g.Name)
 		}
@@ -158,8 +158,8 @@ func (s *suite) migrateKaiwo() {
 	set("true", "cpx")
 	modes("cpx", "CPX NPS4")
 	set("false", "spx")
-	s.waitGPUNode(nodeC, "keeps its profile", func(n *v1alpha1.GPUNode) bool {
-		return n.Status.State == v1alpha1.Idle && n.Status.Applied.Profile == "cpx"
+	s.waitGPUNode(nodeC, "keeps its profile", func(n *v1beta1.GPUNode) bool {
+		return n.Status.State == v1beta1.Idle && n.Status.Applied.ProfileName == "cpx"
 	})
 	set("true", "spx")
 	modes("spx", "SPX NPS1")
@@ -200,7 +200,7 @@ func (s *suite) migrateWithReboot() {
 	s.waitNodeEvent(nodeA, names.EventRebooting, "profile all-1g.5gb can only be applied to its GPUs with a reboot")
 	n = s.gpuNode(nodeA)
 	assert.NotEqual(s.t, boot, n.Status.Node.BootID)
-	assert.Equal(s.t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(s.t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
 	s.requireUntainted(nodeA)
 }

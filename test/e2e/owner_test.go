@@ -116,7 +116,7 @@ func TestAPodsLabelDecidesNothing(t *testing.T) {
 	require.Equal(t, "nvidia-mig-mana\n", s.exec(s.namespace, "busybox", "main", "cat", "/proc/1/comm"))
 	// Longer than two looks of the plugin at the processes.
 	require.Never(t, func() bool {
-		return s.tainted(nodeA, ownerTaint) || len(s.gpuNode(nodeA).Status.Node.Owners) > 0
+		return s.tainted(nodeA, ownerTaint) || len(s.gpuNode(nodeA).Status.Node.OtherSystems) > 0
 	}, 35*time.Second, time.Second, "the GPUs of %s are withheld", nodeA)
 	s.gpuPod("tenant", class1g10gb)
 	s.waitRunning("tenant")

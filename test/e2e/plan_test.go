@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // orderLabel is by which the plans of these tests order the nodes: a, b, c.
@@ -36,11 +36,11 @@ func (s *suite) orderNodes() {
 // setPlan makes a plan, or changes it, until the test ends.
 func (s *suite) setPlan(name, spec string) {
 	s.t.Helper()
-	s.setObject(v1alpha1.PlanKind, name, spec)
+	s.setObject(v1beta1.PlanKind, name, spec)
 }
 
 // waitPlan waits until a plan is as it should be.
-func (s *suite) waitPlan(name, what string, ok func(*v1alpha1.PartitionPlan) bool) (p *v1alpha1.PartitionPlan) {
+func (s *suite) waitPlan(name, what string, ok func(*v1beta1.PartitionPlan) bool) (p *v1beta1.PartitionPlan) {
 	s.t.Helper()
 	s.eventually("plan "+name+" "+what, func() (bool, string) {
 		var err error
@@ -53,18 +53,18 @@ func (s *suite) waitPlan(name, what string, ok func(*v1alpha1.PartitionPlan) boo
 }
 
 // progresses reports whether the reason of Progressing is one of these.
-func progresses(reason string) func(*v1alpha1.PartitionPlan) bool {
-	return func(p *v1alpha1.PartitionPlan) bool {
+func progresses(reason string) func(*v1beta1.PartitionPlan) bool {
+	return func(p *v1beta1.PartitionPlan) bool {
 		c := meta.FindStatusCondition(p.Status.Conditions, names.ConditionProgressing)
 		return c != nil && c.Reason == reason
 	}
 }
 
 // waitComplete waits until all nodes of a plan have a revision.
-func (s *suite) waitComplete(name string, revision int64) *v1alpha1.PartitionPlan {
+func (s *suite) waitComplete(name string, revision int64) *v1beta1.PartitionPlan {
 	s.t.Helper()
-	return s.waitPlan(name, fmt.Sprintf("has rolled out revision %d", revision), func(p *v1alpha1.PartitionPlan) bool {
-		return p.Status.Target == revision && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
+	return s.waitPlan(name, fmt.Sprintf("has rolled out revision %d", revision), func(p *v1beta1.PartitionPlan) bool {
+		return p.Status.TargetRevision == revision && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
 	})
 }
 
@@ -73,8 +73,8 @@ func (s *suite) requireByPlan(plan, profile string, nodes ...string) {
 	s.t.Helper()
 	for _, node := range nodes {
 		n := s.waitFollows(node, profile)
-		assert.Equal(s.t, v1alpha1.FromPlan, n.Status.Desired.Source, node)
-		assert.Equal(s.t, plan, n.Status.Desired.Plan, node)
+		assert.Equal(s.t, v1beta1.FromPlan, n.Status.Desired.Source, node)
+		assert.Equal(s.t, plan, n.Status.Desired.PlanName, node)
 	}
 }
 
@@ -102,12 +102,12 @@ func TestPlanWithACanary(t *testing.T) {
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
 	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 2, steps: [{nodes: 1, soak: 1s, approval: true}]}}")
 	for revision := int64(1); revision <= 2; revision++ {
-		s.waitPlan("canary", "waits for an approval", func(p *v1alpha1.PartitionPlan) bool {
+		s.waitPlan("canary", "waits for an approval", func(p *v1beta1.PartitionPlan) bool {
 			return p.Status.Revision == revision && progresses(names.ReasonWaitsForApproval)(p)
 		})
 		assert.NotEqual(t, s.gpuNode(nodeA).Status.Applied.Hash, s.gpuNode(nodeB).Status.Applied.Hash)
 		for _, node := range []string{nodeB, nodeC} {
-			s.waitGPUNode(node, "waits for the plan", func(n *v1alpha1.GPUNode) bool {
+			s.waitGPUNode(node, "waits for the plan", func(n *v1beta1.GPUNode) bool {
 				c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionRolloutPending)
 				return c != nil && c.Status == metav1.ConditionTrue && c.Reason == names.ReasonWaitsForPlan
 			})
@@ -116,7 +116,7 @@ func TestPlanWithACanary(t *testing.T) {
 		require.NoError(t, err, out)
 		assert.Contains(t, out, fmt.Sprintf("Approved step 1 of revision %d", revision))
 		p := s.waitComplete("canary", revision)
-		assert.EqualValues(t, 3, p.Status.Nodes.Updated)
+		assert.EqualValues(t, 3, p.Status.NodeCounts.Updated)
 		s.requireByPlan("canary", "planned", s.nodes...)
 		s.setProfile("planned", "{sharing: {replicas: 5}}")
 	}
@@ -127,7 +127,7 @@ func TestPlanWithACanary(t *testing.T) {
 	out, err = s.rollout("undo", "canary")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "canary goes back from revision 2 to revision 1")
-	s.waitPlan("canary", "is undone", func(p *v1alpha1.PartitionPlan) bool { return p.Status.Target == 1 && p.Status.Nodes.Updated == 3 })
+	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool { return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3 })
 	s.requireSame(holder)
 }
 
@@ -144,7 +144,7 @@ func TestPlanDryRun(t *testing.T) {
 	s.gpuPodAt(nodeB, "stays", classWhole, "")
 	s.waitRunning("stays")
 	s.slowPod(nodeC, "shares", classSPX, 1)
-	file := s.objectFile(v1alpha1.PlanKind, "all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
+	file := s.objectFile(v1beta1.PlanKind, "all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
 	out, err := s.try("kubectl", "tranche", "plan", "--dry-run", "-f", file)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `(?ms)^1 +`+nodeA+`.*^2 +`+nodeB+`.*^2 +`+nodeC, out)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
@@ -129,7 +129,7 @@ func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
 		assert.True(t, apierrors.IsForbidden(err), err)
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = ours.GPUNodes().Create(s.ctx, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-z"}}, dryCreate)
+	_, err = ours.GPUNodes().Create(s.ctx, &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-z"}}, dryCreate)
 	require.ErrorContains(t, err, "this is CREATE of GPUNode 'node-z'")
 }
 

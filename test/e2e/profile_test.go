@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -25,7 +25,7 @@ import (
 const controllerLabel = "app.kubernetes.io/component=controller"
 
 // gpuNode reads how far a node is; nil if nobody has said anything of it.
-func (s *suite) gpuNode(node string) *v1alpha1.GPUNode {
+func (s *suite) gpuNode(node string) *v1beta1.GPUNode {
 	s.t.Helper()
 	n, err := s.tranche.GPUNodes().Get(s.ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -36,7 +36,7 @@ func (s *suite) gpuNode(node string) *v1alpha1.GPUNode {
 }
 
 // waitGPUNode waits until a GPUNode is as it should be.
-func (s *suite) waitGPUNode(node, what string, ok func(*v1alpha1.GPUNode) bool) (n *v1alpha1.GPUNode) {
+func (s *suite) waitGPUNode(node, what string, ok func(*v1beta1.GPUNode) bool) (n *v1beta1.GPUNode) {
 	s.t.Helper()
 	s.eventually("GPUNode "+node+" "+what, func() (bool, string) {
 		n = s.gpuNode(node)
@@ -49,7 +49,7 @@ func (s *suite) waitGPUNode(node, what string, ok func(*v1alpha1.GPUNode) bool) 
 }
 
 // gpuNodeText is what a person looks at first.
-func gpuNodeText(n *v1alpha1.GPUNode) string {
+func gpuNodeText(n *v1beta1.GPUNode) string {
 	status := n.Status.DeepCopy()
 	if status.Node != nil {
 		status.Node.GPUs = nil
@@ -60,21 +60,21 @@ func gpuNodeText(n *v1alpha1.GPUNode) string {
 
 // follows reports whether a node follows a profile, empty: none, and no switch is under
 // way.
-func follows(profile string) func(*v1alpha1.GPUNode) bool {
-	return func(n *v1alpha1.GPUNode) bool {
+func follows(profile string) func(*v1beta1.GPUNode) bool {
+	return func(n *v1beta1.GPUNode) bool {
 		st := &n.Status
-		return st.State == v1alpha1.Idle && st.Applied != nil && st.Desired != nil && st.Node != nil &&
-			st.Applied.Profile == profile && st.Applied.Hash == st.Desired.Hash && st.Applied.Hash == st.Node.Applied
+		return st.State == v1beta1.Idle && st.Applied != nil && st.Desired != nil && st.Node != nil &&
+			st.Applied.ProfileName == profile && st.Applied.Hash == st.Desired.Hash && st.Applied.Hash == st.Node.AppliedHash
 	}
 }
 
-func inState(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
-	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
+func inState(state v1beta1.State) func(*v1beta1.GPUNode) bool {
+	return func(n *v1beta1.GPUNode) bool { return n.Status.State == state }
 }
 
 // readyBecause reports whether a reason is that of the condition Ready.
-func readyBecause(reason string) func(*v1alpha1.GPUNode) bool {
-	return func(n *v1alpha1.GPUNode) bool {
+func readyBecause(reason string) func(*v1beta1.GPUNode) bool {
+	return func(n *v1beta1.GPUNode) bool {
 		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionReady)
 		return c != nil && c.Reason == reason
 	}
@@ -82,7 +82,7 @@ func readyBecause(reason string) func(*v1alpha1.GPUNode) bool {
 
 // waitFollows waits until a node follows a profile, empty: none, and checks that
 // nothing of the switch is left.
-func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {
+func (s *suite) waitFollows(node, profile string) *v1beta1.GPUNode {
 	s.t.Helper()
 	n := s.waitGPUNode(node, fmt.Sprintf("follows profile %q", profile), follows(profile))
 	s.requireCondition(n, names.ConditionReady, metav1.ConditionTrue, names.ReasonApplied)
@@ -91,16 +91,16 @@ func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {
 }
 
 // waitFailed waits until a switch has failed, and checks that nothing of it is left.
-func (s *suite) waitFailed(node, reason string) *v1alpha1.GPUNode {
+func (s *suite) waitFailed(node, reason string) *v1beta1.GPUNode {
 	s.t.Helper()
-	n := s.waitGPUNode(node, "has failed", inState(v1alpha1.Failed))
+	n := s.waitGPUNode(node, "has failed", inState(v1beta1.Failed))
 	s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, reason)
 	s.requireUntainted(node)
 	return n
 }
 
 // requireCondition checks a condition and returns its message.
-func (s *suite) requireCondition(n *v1alpha1.GPUNode, kind string, status metav1.ConditionStatus, reason string) string {
+func (s *suite) requireCondition(n *v1beta1.GPUNode, kind string, status metav1.ConditionStatus, reason string) string {
 	s.t.Helper()
 	c := meta.FindStatusCondition(n.Status.Conditions, kind)
 	require.NotNil(s.t, c, "%s\n%s", kind, gpuNodeText(n))
@@ -202,7 +202,7 @@ func (s *suite) unlabelAtEnd(node string) {
 }
 
 // follow makes a node follow a profile, until the test ends.
-func (s *suite) follow(node, profile string) *v1alpha1.GPUNode {
+func (s *suite) follow(node, profile string) *v1beta1.GPUNode {
 	s.t.Helper()
 	s.labelProfile(node, profile)
 	return s.waitFollows(node, profile)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -116,7 +116,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 			return list.Items
 		}, "pod "+name, "Repartitioning", []string{"Asked to leave", "profile cpx-nps4"})
 	}
-	require.EqualValues(s.t, count, n.Status.History[0].Evicted, gpuNodeText(n))
+	require.EqualValues(s.t, count, n.Status.History[0].EvictedPods, gpuNodeText(n))
 	s.requireSame(without)
 
 	s.kubectl("delete", "-f", filepath.Join(repository, "demo", "profile-cpx-nps4"))
@@ -183,15 +183,15 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	for _, part := range []string{"profile all-1g.10gb could not be applied", broken, "CreateGpuInstance", "The node is unchanged, with no profile", "Attempt 2 starts at"} {
 		assert.Contains(s.t, said, part)
 	}
-	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	assert.Equal(s.t, v1beta1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Equal(s.t, 1, s.machine(nodeA).instances(), "all but the pod's is taken back")
 	assert.NotEmpty(s.t, s.devicesOn(nodeA, broken)[broken], "the whole GPU is offered as before")
 	s.requireSame(steady)
 
 	s.clearFaults(nodeA)
 	n = s.waitFollows(nodeA, "all-1g.10gb")
-	assert.Equal(s.t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
-	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[1].Result)
+	assert.Equal(s.t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(s.t, v1beta1.ResultRolledBack, n.Status.History[1].Result)
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
 	s.requireSame(steady)
 	s.setProfileLabel(nodeA, "")
@@ -214,7 +214,7 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	for _, part := range []string{"profile demo-budget could not be applied", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is unchanged"} {
 		assert.Contains(s.t, said, part)
 	}
-	assert.Zero(s.t, n.Status.History[0].Evicted)
+	assert.Zero(s.t, n.Status.History[0].EvictedPods)
 	require.Len(s.t, n.Status.Switch.Blockers, 1)
 	assert.Equal(s.t, serving.UID, n.Status.Switch.Blockers[0].UID)
 	s.requireSame(serving)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -29,7 +29,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 		{Call: "GpuInstanceDestroy", GPU: "*", Delay: metav1.Duration{Duration: 300 * time.Millisecond}},
 	}})
 	s.labelProfile(nodeA, "cut-in-three")
-	n := s.waitGPUNode(nodeA, "rolls back", inState(v1alpha1.RollingBack))
+	n := s.waitGPUNode(nodeA, "rolls back", inState(v1beta1.RollingBack))
 	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonSwitching)
 	assert.Contains(t, said, "rolls back to no profile, because ")
 	s.killControllers()
@@ -38,7 +38,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	for _, part := range []string{gpu.NameOf(broken), "CreateGpuInstance", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}
-	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	assert.Equal(t, v1beta1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Zero(t, s.machine(nodeA).instances())
 	assert.Equal(t, before, s.published(nodeA))
 }
@@ -60,11 +60,11 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 	})
 	s.restartPlugin(nodeA)
 	n := s.gpuNode(nodeA)
-	require.Equal(t, v1alpha1.Applying, n.Status.State, gpuNodeText(n))
+	require.Equal(t, v1beta1.Applying, n.Status.State, gpuNodeText(n))
 	require.NotEmpty(t, s.switchTaints(nodeA), "no pod may come now")
 	s.clearFaults(nodeA)
 	n = s.waitFollows(nodeA, "cut-in-three")
-	assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 }
 
@@ -73,13 +73,13 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 	for name, test := range map[string]struct {
 		node, profile, class string
-		state                v1alpha1.State
+		state                v1beta1.State
 		faults               nvdriver.Faults
 	}{
-		"draining": {node: nodeA, profile: "cut-in-three", class: classWhole, state: v1alpha1.Draining},
-		"applying": {node: nodeA, profile: "cut-in-three", state: v1alpha1.Applying, faults: cutsLast(10 * time.Second)},
+		"draining": {node: nodeA, profile: "cut-in-three", class: classWhole, state: v1beta1.Draining},
+		"applying": {node: nodeA, profile: "cut-in-three", state: v1beta1.Applying, faults: cutsLast(10 * time.Second)},
 		"the driver is out for a memory mode": {
-			node: nodeC, profile: "cpx-nps4", state: v1alpha1.Applying,
+			node: nodeC, profile: "cpx-nps4", state: v1beta1.Applying,
 			faults: nvdriver.Faults{AMD: &amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: 30 * time.Second}}}}},
 		},
 	} {
@@ -103,7 +103,7 @@ func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 			s.onHost("cluster", "reboot", "--dir", s.cluster, "--node", test.node)
 			n = s.waitFollows(test.node, test.profile)
 			assert.NotEqual(t, boot, n.Status.Node.BootID)
-			assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+			assert.Equal(t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
 			s.firstMinors = nil
 			if test.node == nodeC {
 				assert.Equal(t, 8, strings.Count(s.hardwareOf(nodeC), "CPX NPS4"))

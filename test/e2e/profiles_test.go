@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // followProfile makes a node follow a profile of one rule, until the test ends.
@@ -34,13 +34,13 @@ func (s *suite) setProfile(name, rule string) {
 // setProfileSpec makes a profile, or changes it, until the test ends.
 func (s *suite) setProfileSpec(name, spec string) {
 	s.t.Helper()
-	s.setObject(v1alpha1.ProfileKind, name, spec)
+	s.setObject(v1beta1.ProfileKind, name, spec)
 }
 
 // setObject makes an object of Tranche's API, or changes it, until the test ends.
 func (s *suite) setObject(kind, name, spec string) {
 	s.t.Helper()
-	path := fmt.Sprintf("/apis/%s/%ss/%s", v1alpha1.GroupVersion, strings.ToLower(kind), name)
+	path := fmt.Sprintf("/apis/%s/%ss/%s", v1beta1.GroupVersion, strings.ToLower(kind), name)
 	api := s.client.CoreV1().RESTClient()
 	s.t.Cleanup(func() {
 		err := api.Delete().AbsPath(path).Do(s.ctx).Error()
@@ -57,7 +57,7 @@ func (s *suite) setObject(kind, name, spec string) {
 }
 
 func objectText(kind, name, spec string) string {
-	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1alpha1.GroupVersion, kind, name, spec)
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1beta1.GroupVersion, kind, name, spec)
 }
 
 // objectFile writes an object of Tranche's API into a file.

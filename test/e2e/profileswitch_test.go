@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -22,13 +22,13 @@ func TestEveryNodeReportsItsGPUs(t *testing.T) {
 		vendor, product string
 	}{nodeA: {8, "nvidia", "H100"}, nodeB: {4, "nvidia", "L4"}, nodeC: {8, "amd", "MI300X"}} {
 		s.waitFollows(node, "")
-		n := s.waitGPUNode(node, "reports that nobody holds its GPUs", func(n *v1alpha1.GPUNode) bool { return n.Status.Node.Held == 0 })
-		require.Equal(t, want.count, n.Status.Node.Count, node)
+		n := s.waitGPUNode(node, "reports that nobody holds its GPUs", func(n *v1beta1.GPUNode) bool { return n.Status.Node.ClaimCount == 0 })
+		require.Equal(t, want.count, n.Status.Node.GPUCount, node)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(t, want.vendor, g.Vendor)
 			assert.Contains(t, g.Product, want.product)
-			assert.NotEmpty(t, g.Slice, g.Name)
-			assert.Empty(t, g.Held, g.Name)
+			assert.NotEmpty(t, g.SliceHash, g.Name)
+			assert.Empty(t, g.HeldDevices, g.Name)
 		}
 		owner, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -52,9 +52,9 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	stays, leaves, without := s.waitRunning("stays"), s.waitRunning("leaves"), s.waitRunning("without-gpu")
 
 	n := s.follow(nodeA, "cut-in-three")
-	assert.EqualValues(t, 1, n.Status.History[0].Evicted, gpuNodeText(n))
-	assert.Equal(t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
-	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
+	assert.EqualValues(t, 1, n.Status.History[0].EvictedPods, gpuNodeText(n))
+	assert.Equal(t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
 	assert.Regexp(t, `(?m) cut-in-three +Succeeded +1`, s.kubectl("tranche", "switches", nodeA))
 	s.requireSame(stays)
 	s.requireSame(without)

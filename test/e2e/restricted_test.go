@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 var oneNode = map[string]string{nodeA: inventory("h100x8")}
@@ -81,10 +81,10 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	held := s.allocated(pod, "").Device
 	s.setProfile("cut-in-three", cutInThree)
 	s.labelProfile(nodeA, "cut-in-three")
-	n := s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
-	require.NotNil(t, n.Status.Node.Taints)
-	assert.True(t, n.Status.Node.Taints.Withheld)
-	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.Taints.Switch)
+	n := s.waitGPUNode(nodeA, "drains", inState(v1beta1.Draining))
+	require.NotNil(t, n.Status.Node.PublishedTaints)
+	assert.True(t, n.Status.Node.PublishedTaints.Withheld)
+	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.PublishedTaints.SwitchID)
 	assert.Equal(t, []string{"taint " + names.TaintRepartitioning + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
 	var published []string
 	for _, slice := range s.slices(nodeA) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -50,7 +50,7 @@ func (s *suite) requireNextShareRuns() {
 // A profile with a misspelt key is refused, and the key is named.
 func TestShareSettingsWithAMisspeltKey(t *testing.T) {
 	s := start(t)
-	out, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.objectFile(v1alpha1.ProfileKind, "typo", "{rules: [{sharing: {replica: 4}}]}"))
+	out, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.objectFile(v1beta1.ProfileKind, "typo", "{rules: [{sharing: {replica: 4}}]}"))
 	require.Error(t, err, out)
 	assert.Contains(t, out, `unknown field "spec.rules[0].sharing.replica"`)
 }

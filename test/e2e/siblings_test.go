@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // The replacement of an evicted pod stays off GPUs that need no change. They used to be
@@ -32,12 +32,12 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 			n := s.waitFollows(test.node, "undivided")
 			var results []string
 			for _, r := range n.Status.History {
-				if r.To == "undivided" && r.From == "" {
+				if r.ToProfileName == "undivided" && r.FromProfileName == "" {
 					results = append(results, r.Result)
 				}
 			}
-			assert.Equal(t, []string{v1alpha1.ResultSucceeded}, results, "the first attempt succeeds")
-			assert.EqualValues(t, 1, n.Status.History[0].Evicted)
+			assert.Equal(t, []string{v1beta1.ResultSucceeded}, results, "the first attempt succeeds")
+			assert.EqualValues(t, 1, n.Status.History[0].EvictedPods)
 			assert.Zero(t, s.ready("displaced"))
 			assert.Zero(t, s.machine(nodeA).instances())
 			assert.Empty(t, s.records(test.node))

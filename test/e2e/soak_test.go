@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // soakVariable says how long TestSoak takes ("10m"); without it there is none.
@@ -85,7 +85,7 @@ func TestSoak(t *testing.T) {
 		s.waitSoaked(node, profile)
 		left += len(s.leftOfSwitches(node))
 		for _, record := range s.gpuNode(node).Status.History {
-			t.Logf("%s: %s → %s: %s %s after %s", node, record.From, record.To, record.Result, record.Reason, record.Duration.Round(time.Millisecond))
+			t.Logf("%s: %s → %s: %s %s after %s", node, record.FromProfileName, record.ToProfileName, record.Result, record.Reason, record.Duration.Round(time.Millisecond))
 		}
 		lost += soakPods - s.readyOf(node)
 	}
@@ -139,7 +139,7 @@ const soakPatience = 10 * time.Minute
 
 func (s *suite) waitSoaked(node, profile string) {
 	s.t.Helper()
-	var n *v1alpha1.GPUNode
+	var n *v1beta1.GPUNode
 	ok := assert.Eventually(s.t, func() bool {
 		n = s.gpuNode(node)
 		return n != nil && follows(profile)(n) && s.readyOf(node) == soakPods
@@ -152,7 +152,7 @@ func (s *suite) noteSwitches(ended map[string]bool) {
 	s.t.Helper()
 	for node := range soakProfiles {
 		for _, record := range s.gpuNode(node).Status.History {
-			ended[node+" "+record.Started.String()] = true
+			ended[node+" "+record.StartTime.String()] = true
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
@@ -52,9 +52,9 @@ func (s *suite) watchSwitches() *witness {
 	stop := make(chan struct{})
 	s.t.Cleanup(sync.OnceFunc(func() { close(stop) }))
 
-	nodes := cache.NewSharedIndexInformer(client.ListWatch(s.tranche.GPUNodes(), ""), &v1alpha1.GPUNode{}, 0, nil)
+	nodes := cache.NewSharedIndexInformer(client.ListWatch(s.tranche.GPUNodes(), ""), &v1beta1.GPUNode{}, 0, nil)
 	w.follow(s.t, nodes, func(o any) {
-		if n, ok := o.(*v1alpha1.GPUNode); ok {
+		if n, ok := o.(*v1beta1.GPUNode); ok {
 			w.takePlan(n)
 		}
 	})
@@ -80,22 +80,22 @@ func (w *witness) follow(t *testing.T, informer cache.SharedIndexInformer, take 
 	require.NoError(t, err)
 }
 
-func (w *witness) takePlan(n *v1alpha1.GPUNode) {
+func (w *witness) takePlan(n *v1beta1.GPUNode) {
 	if n.Status.Node == nil || n.Status.Node.Task == nil {
 		return
 	}
 	task := n.Status.Node.Task
-	if task.State != v1alpha1.Tainted || task.Phase != v1alpha1.TaskPlanned {
+	if task.State != v1beta1.Tainted || task.Phase != v1beta1.TaskPlanned {
 		return
 	}
 	p := plan{node: n.Name}
 	for _, change := range task.Changes {
 		p.gpus = append(p.gpus, change.GPU)
-		p.keeps = append(p.keeps, change.Keeps...)
+		p.keeps = append(p.keeps, change.KeptDevices...)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.plans[n.Name+" "+task.Switch] = p
+	w.plans[n.Name+" "+task.SwitchID] = p
 }
 
 func (w *witness) takeClaim(c *resourceapi.ResourceClaim) {

@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // A tenant whose pods and claims tolerate every taint used to get a free device of a
@@ -36,8 +36,8 @@ func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 	s.setProfileLabel(nodeA, "cut-in-three")
 	n := s.waitFollows(nodeA, "cut-in-three")
 	record := n.Status.History[0]
-	assert.Equal(t, v1alpha1.ResultSucceeded, record.Result)
-	assert.EqualValues(t, 2, record.Evicted)
+	assert.Equal(t, v1beta1.ResultSucceeded, record.Result)
+	assert.EqualValues(t, 2, record.EvictedPods)
 	assert.Less(t, record.Duration.Duration, s.patience(), "nobody waits for the tenant's pod")
 	assert.Equal(t, corev1.PodRunning, s.pod("client").Status.Phase)
 	assert.Zero(t, s.ready("tolerant"))

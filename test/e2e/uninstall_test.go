@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // installAgain returns what installs the chart as it was, and does so at the end
@@ -146,7 +146,7 @@ func TestUninstall(t *testing.T) {
 func TestUninstallWithDefinitions(t *testing.T) {
 	s := startAtNight(t)
 	install := s.installAgain()
-	s.kubectl("apply", "-f", s.objectFile(v1alpha1.ProfileKind, "of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
+	s.kubectl("apply", "-f", s.objectFile(v1beta1.ProfileKind, "of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
 	s.set("crds.keep=false")
 	s.helm("uninstall", release)
 	s.waitPluginsGone()

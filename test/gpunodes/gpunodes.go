@@ -9,30 +9,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Now is the time at which all of them are looked at.
 var Now = time.Date(2026, 11, 20, 13, 57, 0, 0, time.UTC)
 
 // Node is a GPUNode to which things are added.
-type Node struct{ v1alpha1.GPUNode }
+type Node struct{ v1beta1.GPUNode }
 
 // WithProfile is a node to which the profile of its label is applied; empty: none.
-func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
+func WithProfile(name, profile string, rules ...v1beta1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
-	snapshot := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromSpec, Hash: "hash-" + profile, Rules: rules}
+	snapshot := v1beta1.ProfileSnapshot{ProfileName: profile, Source: v1beta1.FromSpec, Hash: "hash-" + profile, Rules: rules}
 	if profile == "" {
-		snapshot.Source = v1alpha1.FromDefault
+		snapshot.Source = v1beta1.FromDefault
 	}
 	applied := snapshot
 	if profile != "" {
-		n.Spec.Profile = profile
+		n.Spec.ProfileName = profile
 		n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + profile}
 	}
-	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1alpha1.Idle
-	n.Status.Node = &v1alpha1.NodeReport{}
+	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1beta1.Idle
+	n.Status.Node = &v1beta1.NodeReport{}
 	return n.Says(names.ConditionReady, true, "Applied", "profile "+profile+" is applied")
 }
 
@@ -49,33 +49,33 @@ func (n *Node) Says(kind string, status bool, reason, message string) *Node {
 // GPUs reports GPUs in one mode.
 func (n *Node) GPUs(mode string, names ...string) *Node {
 	for _, name := range names {
-		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1alpha1.GPUReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
 	}
-	n.Status.Node.Count = int32(len(n.Status.Node.GPUs))
+	n.Status.Node.GPUCount = int32(len(n.Status.Node.GPUs))
 	return n
 }
 
 // Switches is on the way to a profile: in a state since two minutes, with eight
 // left.
-func (n *Node) Switches(state v1alpha1.State, to, doing string, gpus ...string) *Node {
+func (n *Node) Switches(state v1beta1.State, to, doing string, gpus ...string) *Node {
 	deadline := at(8 * time.Minute)
 	n.Status.State = state
-	n.Spec.Profile = to
+	n.Spec.ProfileName = to
 	n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + to}
-	n.Status.Desired = &v1alpha1.ProfileSnapshot{Profile: to, Source: v1alpha1.FromSpec, Hash: "hash-" + to}
-	n.Status.Switch = &v1alpha1.Switch{
+	n.Status.Desired = &v1beta1.ProfileSnapshot{ProfileName: to, Source: v1beta1.FromSpec, Hash: "hash-" + to}
+	n.Status.Switch = &v1beta1.Switch{
 		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
-		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,
+		StartTime: at(-3 * time.Minute), StateChangeTime: at(-2 * time.Minute), DeadlineTime: &deadline,
 	}
-	n.Says(names.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)
+	n.Says(names.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.ProfileName+" to profile "+to+": "+doing)
 	return n.Says(names.ConditionSwitching, true, string(state), doing)
 }
 
 // Plan is what the plugin says has to change, the same on all GPUs of the switch.
 func (n *Node) Plan(what string) *Node {
-	task := &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskPlanned}
+	task := &v1beta1.Task{SwitchID: n.Status.Switch.ID, State: v1beta1.Planning, Phase: v1beta1.TaskPlanned}
 	for _, gpuID := range n.Status.Switch.GPUs {
-		task.Changes = append(task.Changes, v1alpha1.GPUChange{GPU: gpuID, What: what})
+		task.Changes = append(task.Changes, v1beta1.GPUChange{GPU: gpuID, Description: what})
 	}
 	n.Status.Node.Task = task
 	return n
@@ -83,23 +83,23 @@ func (n *Node) Plan(what string) *Node {
 
 // Fails has failed three minutes ago, and is tried again in a minute if so.
 func (n *Node) Fails(to, reason, message string, again bool) *Node {
-	n.Switches(v1alpha1.Failed, to, "no switch is in progress")
+	n.Switches(v1beta1.Failed, to, "no switch is in progress")
 	sw := n.Status.Switch
-	sw.Since, sw.Deadline, sw.Reason, sw.Message = at(-3*time.Minute), nil, reason, message
+	sw.StateChangeTime, sw.DeadlineTime, sw.Reason, sw.Message = at(-3*time.Minute), nil, reason, message
 	if again {
 		retry := at(time.Minute)
-		sw.Retry = &retry
+		sw.RetryTime = &retry
 	}
 	n.Says(names.ConditionReady, false, reason, message)
-	n.Says(names.ConditionSwitching, false, string(v1alpha1.Failed), "no switch is in progress")
-	return n.Had(n.Status.Applied.Profile, to, v1alpha1.ResultFailed, reason, message, 10*time.Minute, 1)
+	n.Says(names.ConditionSwitching, false, string(v1beta1.Failed), "no switch is in progress")
+	return n.Had(n.Status.Applied.ProfileName, to, v1beta1.ResultFailed, reason, message, 10*time.Minute, 1)
 }
 
 // Had adds a switch to the history, as the newest.
 func (n *Node) Had(from, to, result, reason, message string, took time.Duration, evicted int32) *Node {
-	n.Status.History = append([]v1alpha1.SwitchRecord{{
-		From: from, To: to, Result: result, Reason: reason, Message: message,
-		Started: at(-time.Hour), Duration: metav1.Duration{Duration: took}, Evicted: evicted,
+	n.Status.History = append([]v1beta1.SwitchRecord{{
+		FromProfileName: from, ToProfileName: to, Result: result, Reason: reason, Message: message,
+		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPods: evicted,
 	}}, n.Status.History...)
 	return n
 }

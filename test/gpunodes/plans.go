@@ -4,25 +4,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Plan is a PartitionPlan to which things are added.
-type Plan struct{ v1alpha1.PartitionPlan }
+type Plan struct{ v1beta1.PartitionPlan }
 
 // NewPlan is a plan with revisions of a profile, of which all but the newest are complete. The
 // controller has seen it.
 func NewPlan(name, profile string, revisions int64) *Plan {
 	p := &Plan{}
 	p.Name, p.Generation = name, 1
-	p.Spec.Profile = profile
+	p.Spec.ProfileName = profile
 	s := &p.Status
-	s.ObservedGeneration, s.Revision, s.Target, s.Step, s.Steps = 1, revisions, revisions, 1, 1
+	s.ObservedGeneration, s.Revision, s.TargetRevision, s.CurrentStep, s.StepCount = 1, revisions, revisions, 1, 1
 	for r := revisions; r > 0; r-- {
-		h := v1alpha1.PlanRevision{Revision: r, Profile: profile, Hash: "hash", Created: metav1.NewTime(Now)}
+		h := v1beta1.PlanRevision{Revision: r, ProfileName: profile, Hash: "hash", CreationTime: metav1.NewTime(Now)}
 		if r < revisions {
 			done := metav1.NewTime(Now)
-			h.Completed = &done
+			h.CompletionTime = &done
 		}
 		s.History = append(s.History, h)
 	}
@@ -30,8 +30,8 @@ func NewPlan(name, profile string, revisions int64) *Plan {
 }
 
 // Counts sets how many nodes are how far.
-func (p *Plan) Counts(n v1alpha1.PlanNodes) *Plan {
-	p.Status.Nodes = n
+func (p *Plan) Counts(n v1beta1.PlanNodeCounts) *Plan {
+	p.Status.NodeCounts = n
 	return p
 }
 

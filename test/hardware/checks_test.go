@@ -173,7 +173,7 @@ func selects(g *gpu.GPU, p gpu.Placement) string {
 	}
 	switch {
 	case p.Share != nil:
-		return of(names.AttributeUUID, g.UUID) + " && " + of(names.AttributeShare, string(p.Share.By))
+		return of(names.AttributeUUID, g.UUID) + " && " + of(names.AttributeShareUnit, string(p.Share.By))
 	case p.Type == gpu.TypeGPU:
 		return of(names.AttributeUUID, g.UUID) + " && " + of(names.AttributeType, string(p.Type))
 	}

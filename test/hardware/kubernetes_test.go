@@ -174,7 +174,7 @@ func (k *kubernetesNode) publishedGPU(uuid string) string {
 func (k *kubernetesNode) publishedShare(uuid, strategy string) {
 	k.t.Helper()
 	k.published("shares of "+uuid+" by "+strategy, func(d resourceapi.Device) bool {
-		return text(d, names.AttributeUUID) == uuid && text(d, names.AttributeSharing) == strategy
+		return text(d, names.AttributeUUID) == uuid && text(d, names.AttributeSharingStrategy) == strategy
 	})
 }
 

@@ -69,7 +69,7 @@ func runPods(t *testing.T, kit, uuid string, hasMPS bool) {
 					names.CapacityMemory: *resource.NewQuantity(memory, resource.BinarySI),
 				}}
 				if hasMPS && compute != "" {
-					w.capacity[names.CapacityCompute] = resource.MustParse(compute)
+					w.capacity[names.CapacityComputePercent] = resource.MustParse(compute)
 				}
 				return w
 			}

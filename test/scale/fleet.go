@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
 )
@@ -158,7 +158,7 @@ func (p *plugins) begin(ctx context.Context, name string) error {
 	if err := p.publish(ctx, node); err != nil {
 		return err
 	}
-	if _, err := p.tranche.GPUNodes().Create(ctx, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := p.tranche.GPUNodes().Create(ctx, &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	return p.report(ctx, node)
@@ -190,16 +190,16 @@ func (p *plugins) await(ctx context.Context, profile string) error {
 
 // following counts the GPUNodes that follow a profile and rest, and how many are in each
 // state.
-func following(all []any, profile string) (done int, states map[v1alpha1.State]int) {
-	states = map[v1alpha1.State]int{}
+func following(all []any, profile string) (done int, states map[v1beta1.State]int) {
+	states = map[v1beta1.State]int{}
 	for _, o := range all {
-		node, ok := o.(*v1alpha1.GPUNode)
+		node, ok := o.(*v1beta1.GPUNode)
 		if !ok {
 			continue
 		}
 		s := &node.Status
 		states[s.State]++
-		if s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile {
+		if s.State == v1beta1.Idle && s.Applied != nil && s.Applied.ProfileName == profile {
 			done++
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -51,13 +51,13 @@ type plugins struct {
 type plugin struct {
 	name    string
 	applied string
-	task    *v1alpha1.Task
+	task    *v1beta1.Task
 	// working is what it works on, since when.
 	working string
 	since   time.Time
 	slices  []*resourceapi.ResourceSlice
 	// taints is the order whose taints are published, on the GPUs of tainted.
-	taints  *v1alpha1.PublishedTaints
+	taints  *v1beta1.PublishedTaints
 	tainted []string
 	value   string
 }
@@ -65,7 +65,7 @@ type plugin struct {
 func (c *cluster) newPlugins(names []string) *plugins {
 	p := &plugins{
 		cluster: c, names: names, nodes: map[string]*plugin{},
-		informer: cache.NewSharedIndexInformer(client.ListWatch(c.tranche.GPUNodes(), ""), &v1alpha1.GPUNode{}, 0, cache.Indexers{}),
+		informer: cache.NewSharedIndexInformer(client.ListWatch(c.tranche.GPUNodes(), ""), &v1beta1.GPUNode{}, 0, cache.Indexers{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)),
 	}
@@ -78,7 +78,7 @@ func (c *cluster) newPlugins(names []string) *plugins {
 // start answers until ctx ends.
 func (p *plugins) start(ctx context.Context) error {
 	add := func(o any) {
-		if node, ok := o.(*v1alpha1.GPUNode); ok {
+		if node, ok := o.(*v1beta1.GPUNode); ok {
 			p.queue.Add(node.Name)
 		}
 	}
@@ -123,7 +123,7 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 	node := p.nodes[name]
 	p.mu.Unlock()
 	object, exists, err := p.informer.GetStore().GetByKey(name)
-	gpuNode, ok := object.(*v1alpha1.GPUNode)
+	gpuNode, ok := object.(*v1beta1.GPUNode)
 	if err != nil || !exists || !ok || node == nil {
 		return 0, err
 	}
@@ -154,13 +154,13 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 }
 
 // taint publishes the taints that a switch orders, or takes them off.
-func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatus) error {
-	var want *v1alpha1.PublishedTaints
+func (p *plugins) taint(ctx context.Context, n *plugin, s *v1beta1.GPUNodeStatus) error {
+	var want *v1beta1.PublishedTaints
 	var gpus []string
 	value := ""
-	if s.OrdersTaints() {
-		want = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order}
-		gpus, value = append(gpus, s.Switch.GPUs...), names.RepartitioningTaintValue(s.Switch.To.Profile)
+	if s.RequestsTaints() {
+		want = &v1beta1.PublishedTaints{SwitchID: s.Switch.ID, TaintGeneration: s.Switch.TaintGeneration}
+		gpus, value = append(gpus, s.Switch.GPUs...), names.RepartitioningTaintValue(s.Switch.To.ProfileName)
 	}
 	if ptr.Equal(want, n.taints) {
 		return nil
@@ -179,8 +179,8 @@ func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatu
 }
 
 // busy is how long the GPUs still need for what they are asked.
-func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
-	if s.State == v1alpha1.Planning || s.State == v1alpha1.Tainted {
+func (n *plugin) busy(s *v1beta1.GPUNodeStatus, now time.Time) time.Duration {
+	if s.State == v1beta1.Planning || s.State == v1beta1.Tainted {
 		return 0
 	}
 	if key := s.Switch.ID + string(s.State); n.working != key {
@@ -191,17 +191,17 @@ func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 
 // answer is what the node says, and the hash of what it follows then. Every GPU changes
 // with every profile.
-func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, string) {
-	task := &v1alpha1.Task{Switch: s.Switch.ID, State: s.State, Phase: v1alpha1.TaskDone}
-	if s.State == v1alpha1.Tainted {
-		task.Order = s.Switch.Order
-	} else if s.State != v1alpha1.Planning {
+func (p *plugins) answer(n *plugin, s *v1beta1.GPUNodeStatus) (*v1beta1.Task, string) {
+	task := &v1beta1.Task{SwitchID: s.Switch.ID, State: s.State, Phase: v1beta1.TaskDone}
+	if s.State == v1beta1.Tainted {
+		task.TaintGeneration = s.Switch.TaintGeneration
+	} else if s.State != v1beta1.Planning {
 		return task, s.Switch.Target(s.State).Hash
 	}
-	task.Phase = v1alpha1.TaskPlanned
+	task.Phase = v1beta1.TaskPlanned
 	for i := range p.gpus {
-		if s.Switch.To.Profile != s.Switch.From.Profile {
-			task.Changes = append(task.Changes, v1alpha1.GPUChange{GPU: gpuName(i), What: "partitions for " + s.Switch.To.Profile})
+		if s.Switch.To.ProfileName != s.Switch.From.ProfileName {
+			task.Changes = append(task.Changes, v1beta1.GPUChange{GPU: gpuName(i), Description: "partitions for " + s.Switch.To.ProfileName})
 		}
 	}
 	return task, n.applied
@@ -264,11 +264,11 @@ func partition(gpuIndex, i int) string { return fmt.Sprintf("%s-mig-1g-10gb-%d",
 
 // report writes how a node is, as its plugin does.
 func (p *plugins) report(ctx context.Context, n *plugin) error {
-	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.gpus), Applied: n.applied, Task: n.task, Taints: n.taints}
+	report := &v1beta1.NodeReport{BootID: "boot", GPUCount: int32(p.gpus), AppliedHash: n.applied, Task: n.task, PublishedTaints: n.taints}
 	for i := range p.gpus {
-		g := v1alpha1.GPUReport{
+		g := v1beta1.GPUReport{
 			Name: gpuName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",
-			Slice: publish.Digest(devices(n, i)),
+			SliceHash: publish.Digest(devices(n, i)),
 		}
 		for part := range devicesOfGPU {
 			g.Partitions = append(g.Partitions, partition(i, part))
@@ -276,7 +276,7 @@ func (p *plugins) report(ctx context.Context, n *plugin) error {
 		report.GPUs = append(report.GPUs, g)
 	}
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "GPUNode", "metadata": map[string]any{"name": n.name},
+		"apiVersion": v1beta1.GroupVersion.String(), "kind": "GPUNode", "metadata": map[string]any{"name": n.name},
 		"status": map[string]any{"node": report},
 	})
 	if err != nil {

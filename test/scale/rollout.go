@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -146,17 +146,17 @@ func (c *cluster) createPlanNode(ctx context.Context, name string, i int) error 
 func poolOf(i, plans int) string { return fmt.Sprintf("pool-%02d", i%plans) }
 
 // planOf is the plan for the nodes of a pool.
-func planOf(pool string) *v1alpha1.PartitionPlan {
+func planOf(pool string) *v1beta1.PartitionPlan {
 	number, percent := intstr.FromInt32, intstr.FromString
-	return &v1alpha1.PartitionPlan{
+	return &v1beta1.PartitionPlan{
 		ObjectMeta: metav1.ObjectMeta{Name: pool},
-		Spec: v1alpha1.PartitionPlanSpec{
-			Profile: fleetProfile, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: pool}},
-			Strategy: v1alpha1.RolloutStrategy{
-				Steps:          []v1alpha1.RolloutStep{{Nodes: number(2)}, {Nodes: percent("10%")}},
+		Spec: v1beta1.PartitionPlanSpec{
+			ProfileName: fleetProfile, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: pool}},
+			Strategy: v1beta1.RolloutStrategy{
+				Steps:          []v1beta1.RolloutStep{{Nodes: number(2)}, {Nodes: percent("10%")}},
 				MaxUnavailable: ptr.To(percent("10%")), MaxFailures: ptr.To(number(0)),
-				Topology: &v1alpha1.TopologyLimit{Key: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")},
-				Order:    &v1alpha1.NodeOrder{By: v1alpha1.OrderByLabel, Label: orderLabel},
+				TopologyLimits: &v1beta1.TopologyLimit{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")},
+				Order:    &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
 			},
 		},
 	}
@@ -266,8 +266,8 @@ func (r *rollout) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.MaxFunc(plans.Items, func(a, b v1alpha1.PartitionPlan) int { return int(a.Status.Nodes.Waiting - b.Status.Nodes.Waiting) })
-	if chosen.Status.Nodes.Waiting == 0 {
+	chosen := slices.MaxFunc(plans.Items, func(a, b v1beta1.PartitionPlan) int { return int(a.Status.NodeCounts.Waiting - b.Status.NodeCounts.Waiting) })
+	if chosen.Status.NodeCounts.Waiting == 0 {
 		return errors.New("no plan has waiting nodes, so a pause shows nothing: use more nodes")
 	}
 	patch := func(paused bool) error {

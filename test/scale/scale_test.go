@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -37,55 +37,55 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestFollowing(t *testing.T) {
-	node := func(state v1alpha1.State, applied *v1alpha1.ProfileSnapshot) any {
-		return &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{State: state, Applied: applied}}
+	node := func(state v1beta1.State, applied *v1beta1.ProfileSnapshot) any {
+		return &v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{State: state, Applied: applied}}
 	}
 	done, states := following([]any{
-		node(v1alpha1.Idle, nil), node(v1alpha1.Idle, &v1alpha1.ProfileSnapshot{Profile: "cpx"}), node(v1alpha1.Idle, &v1alpha1.ProfileSnapshot{}),
-		node(v1alpha1.Applying, &v1alpha1.ProfileSnapshot{Profile: "cpx"}), "not one",
+		node(v1beta1.Idle, nil), node(v1beta1.Idle, &v1beta1.ProfileSnapshot{ProfileName: "cpx"}), node(v1beta1.Idle, &v1beta1.ProfileSnapshot{}),
+		node(v1beta1.Applying, &v1beta1.ProfileSnapshot{ProfileName: "cpx"}), "not one",
 	}, "cpx")
 	assert.Equal(t, 1, done)
-	assert.Equal(t, map[v1alpha1.State]int{v1alpha1.Idle: 3, v1alpha1.Applying: 1}, states)
+	assert.Equal(t, map[v1beta1.State]int{v1beta1.Idle: 3, v1beta1.Applying: 1}, states)
 }
 
 // A plugin answers each state of a switch once, and takes its time to change GPUs.
 func TestPluginAnswers(t *testing.T) {
 	p := &plugins{cluster: &cluster{scale: &scale{gpus: 3}}}
 	n := &plugin{name: "a", applied: "old"}
-	s := &v1alpha1.GPUNodeStatus{Switch: &v1alpha1.Switch{
-		ID: "1", From: v1alpha1.ProfileSnapshot{Profile: "whole", Hash: "old"}, To: v1alpha1.ProfileSnapshot{Profile: "cpx", Hash: "new"},
+	s := &v1beta1.GPUNodeStatus{Switch: &v1beta1.Switch{
+		ID: "1", From: v1beta1.ProfileSnapshot{ProfileName: "whole", Hash: "old"}, To: v1beta1.ProfileSnapshot{ProfileName: "cpx", Hash: "new"},
 	}}
 	for _, step := range []struct {
-		state   v1alpha1.State
+		state   v1beta1.State
 		asked   bool
-		phase   v1alpha1.TaskPhase
+		phase   v1beta1.TaskPhase
 		changes int
 		applied string
 	}{
-		{v1alpha1.Planning, true, v1alpha1.TaskPlanned, 3, "old"},
-		{v1alpha1.Planning, false, "", 0, ""},
-		{v1alpha1.Waiting, false, "", 0, ""},
-		{v1alpha1.Tainted, true, v1alpha1.TaskPlanned, 3, "old"},
-		{v1alpha1.Tainted, false, "", 0, ""},
-		{v1alpha1.Applying, true, v1alpha1.TaskDone, 0, "new"},
-		{v1alpha1.Applying, false, "", 0, ""},
-		{v1alpha1.RollingBack, true, v1alpha1.TaskDone, 0, "old"},
+		{v1beta1.Planning, true, v1beta1.TaskPlanned, 3, "old"},
+		{v1beta1.Planning, false, "", 0, ""},
+		{v1beta1.Waiting, false, "", 0, ""},
+		{v1beta1.Tainted, true, v1beta1.TaskPlanned, 3, "old"},
+		{v1beta1.Tainted, false, "", 0, ""},
+		{v1beta1.Applying, true, v1beta1.TaskDone, 0, "new"},
+		{v1beta1.Applying, false, "", 0, ""},
+		{v1beta1.RollingBack, true, v1beta1.TaskDone, 0, "old"},
 	} {
-		s.State, s.Switch.Order = step.state, 1
+		s.State, s.Switch.TaintGeneration = step.state, 1
 		require.Equal(t, step.asked, s.AwaitsPlugin(n.task), step.state)
 		if !step.asked {
 			continue
 		}
 		start := time.Now()
 		wait := n.busy(s, start)
-		assert.Equal(t, step.phase == v1alpha1.TaskDone, wait > 0, step.state)
+		assert.Equal(t, step.phase == v1beta1.TaskDone, wait > 0, step.state)
 		assert.LessOrEqual(t, n.busy(s, start.Add(wait)), time.Duration(0), "it is done then")
 		n.task, n.applied = p.answer(n, s)
 		assert.Equal(t, step.phase, n.task.Phase)
 		assert.Len(t, n.task.Changes, step.changes)
 		assert.Equal(t, step.applied, n.applied)
 	}
-	s.State, s.Switch.ID, s.Switch.To.Profile = v1alpha1.Planning, "2", "whole"
+	s.State, s.Switch.ID, s.Switch.To.ProfileName = v1beta1.Planning, "2", "whole"
 	require.True(t, s.AwaitsPlugin(n.task), "another switch")
 	task, _ := p.answer(n, s)
 	assert.Empty(t, task.Changes, "the same profile changes no GPU")
@@ -179,16 +179,16 @@ func TestLayoutsServeTheWorkloads(t *testing.T) {
 }
 
 func TestStarts(t *testing.T) {
-	s := &starts{seen: map[string]string{}, states: map[string]v1alpha1.State{}}
+	s := &starts{seen: map[string]string{}, states: map[string]v1beta1.State{}}
 	begin := time.Now()
-	take := func(node, pool, id string, state v1alpha1.State, after time.Duration) {
-		s.take(node, pool, &v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{ID: id}}, begin.Add(after))
+	take := func(node, pool, id string, state v1beta1.State, after time.Duration) {
+		s.take(node, pool, &v1beta1.GPUNodeStatus{State: state, Switch: &v1beta1.Switch{ID: id}}, begin.Add(after))
 	}
-	take("node-a", "pool-00", "1", v1alpha1.Planning, 0)
-	take("node-a", "pool-00", "1", v1alpha1.Planning, time.Second) // nothing new
-	take("node-b", "pool-01", "1", v1alpha1.Planning, 2*time.Second)
-	take("node-a", "pool-00", "1", v1alpha1.Tainted, 3*time.Second)
-	take("node-a", "pool-00", "2", v1alpha1.Tainted, 4*time.Second)
+	take("node-a", "pool-00", "1", v1beta1.Planning, 0)
+	take("node-a", "pool-00", "1", v1beta1.Planning, time.Second) // nothing new
+	take("node-b", "pool-01", "1", v1beta1.Planning, 2*time.Second)
+	take("node-a", "pool-00", "1", v1beta1.Tainted, 3*time.Second)
+	take("node-a", "pool-00", "2", v1beta1.Tainted, 4*time.Second)
 	assert.Len(t, s.since(time.Time{}), 4)
 	assert.Equal(t, []start{
 		{"pool-01", begin.Add(2 * time.Second), false}, {"pool-00", begin.Add(3 * time.Second), true}, {"pool-00", begin.Add(4 * time.Second), false},

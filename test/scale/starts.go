@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // startPatienceOfNode is how long to wait for the start of a node.
@@ -29,18 +29,18 @@ type starts struct {
 	all []start
 	// seen are the switches of the nodes, states the nodes' states.
 	seen   map[string]string
-	states map[string]v1alpha1.State
+	states map[string]v1beta1.State
 }
 
 // watchStarts takes in what happens from now on.
 func (p *plugins) watchStarts() (*starts, error) {
-	s := &starts{seen: map[string]string{}, states: map[string]v1alpha1.State{}}
+	s := &starts{seen: map[string]string{}, states: map[string]v1beta1.State{}}
 	pools := map[string]string{}
 	for i, name := range p.names {
 		pools[name] = poolOf(i, p.plans)
 	}
 	take := func(o any) {
-		if n, ok := o.(*v1alpha1.GPUNode); ok {
+		if n, ok := o.(*v1beta1.GPUNode); ok {
 			s.take(n.Name, pools[n.Name], &n.Status, time.Now())
 		}
 	}
@@ -48,7 +48,7 @@ func (p *plugins) watchStarts() (*starts, error) {
 	return s, err
 }
 
-func (s *starts) take(node, pool string, status *v1alpha1.GPUNodeStatus, now time.Time) {
+func (s *starts) take(node, pool string, status *v1beta1.GPUNodeStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begins := status.Switch != nil && s.seen[node] != status.Switch.ID

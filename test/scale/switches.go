@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -239,11 +239,11 @@ func (c *cluster) awaitProfile(ctx context.Context, node, profile string) (time.
 	for {
 		select {
 		case e, ok := <-w.ResultChan():
-			n, is := e.Object.(*v1alpha1.GPUNode)
+			n, is := e.Object.(*v1beta1.GPUNode)
 			if !ok || !is || e.Type == watch.Error {
 				return time.Time{}, fmt.Errorf("the watch of GPUNode %s has ended: %v", node, e.Object)
 			}
-			if s := &n.Status; s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile {
+			if s := &n.Status; s.State == v1beta1.Idle && s.Applied != nil && s.Applied.ProfileName == profile {
 				return time.Now(), nil
 			}
 			last = string(n.Status.State)

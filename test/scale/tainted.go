@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // tainted counts the nodes that are without some of their GPUs, and how many were at
@@ -128,13 +128,13 @@ func (c *cluster) watchStates(ctx context.Context) (*tainted, error) {
 		t.takeNode(&there.Items[i], true)
 	}
 	go t.follow(ctx, w, func(e watch.Event) {
-		if node, ok := e.Object.(*v1alpha1.GPUNode); ok {
+		if node, ok := e.Object.(*v1beta1.GPUNode); ok {
 			t.takeNode(node, e.Type != watch.Deleted)
 		}
 	})
 	return t, nil
 }
 
-func (t *tainted) takeNode(node *v1alpha1.GPUNode, there bool) {
-	t.set(node.Name, node.Name, there && node.Status.OrdersTaints())
+func (t *tainted) takeNode(node *v1beta1.GPUNode, there bool) {
+	t.set(node.Name, node.Name, there && node.Status.RequestsTaints())
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestTainted(t *testing.T) {
@@ -35,16 +35,16 @@ func TestTainted(t *testing.T) {
 
 func TestTakeNode(t *testing.T) {
 	s := newTainted()
-	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	node := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for _, step := range []struct {
-		state v1alpha1.State
+		state v1beta1.State
 		there bool
 		want  int
 	}{
-		{v1alpha1.Failed, true, 0}, {v1alpha1.Tainted, true, 1}, {v1alpha1.Applying, true, 1}, {v1alpha1.Idle, true, 0},
-		{v1alpha1.Draining, true, 1}, {v1alpha1.Draining, false, 0},
+		{v1beta1.Failed, true, 0}, {v1beta1.Tainted, true, 1}, {v1beta1.Applying, true, 1}, {v1beta1.Idle, true, 0},
+		{v1beta1.Draining, true, 1}, {v1beta1.Draining, false, 0},
 	} {
-		node.Status.State, node.Status.Switch = step.state, &v1alpha1.Switch{GPUs: []string{"gpu"}}
+		node.Status.State, node.Status.Switch = step.state, &v1beta1.Switch{GPUs: []string{"gpu"}}
 		s.takeNode(node, step.there)
 		now, _, _ := s.seen()
 		assert.Equal(t, step.want, now, step.state)
@@ -61,7 +61,7 @@ func TestAWatchThatEnds(t *testing.T) {
 		defer close(done)
 		s.follow(t.Context(), w, func(e watch.Event) { taken <- e.Type })
 	}()
-	w.Add(&v1alpha1.GPUNode{})
+	w.Add(&v1beta1.GPUNode{})
 	assert.Equal(t, watch.Added, <-taken)
 	w.Error(&metav1.Status{Message: "too old"})
 	<-done

@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -31,7 +31,7 @@ func Fleet() Scene {
 		in.Nodes = append(in.Nodes, Node(name, corev1.ConditionTrue, i == 4))
 	}
 	in.Nodes[3] = Node("gpu-03", corev1.ConditionUnknown, false)
-	in.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "whole").GPUs("MIG on", GPUOf(0)).Switches(v1alpha1.Draining, "balanced", "evicts pods from "+GPUOf(0), GPUOf(0)).GPUNode
+	in.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "whole").GPUs("MIG on", GPUOf(0)).Switches(v1beta1.Draining, "balanced", "evicts pods from "+GPUOf(0), GPUOf(0)).GPUNode
 	in.GPUNodes[1] = gpunodes.WithProfile("gpu-01", "whole").GPUs("MIG off", GPUOf(0)).
 		Fails("balanced", "HardwareFailed", "GPU "+GPUOf(1)+": CreateGpuInstance: Unknown Error", true).GPUNode
 	in.GPUNodes[5].Status.Node.GPUs[2].Problem = "it does not answer"

@@ -31,8 +31,8 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	if amount.Memory < gpu.MiB && p.Memory > 0 { // of a GPU that does not report its memory, none is known
 		return nil, fmt.Errorf("device %s: the claim was allocated %d bytes of its memory, and less than 1Mi cannot be shared; request more", p.Name(), amount.Memory)
 	}
-	if taken.some(names.CapacityCompute) {
-		if amount.Compute, err = taken.part(names.CapacityCompute, 0, totalOf(p).Compute); err != nil {
+	if taken.some(names.CapacityComputePercent) {
+		if amount.Compute, err = taken.part(names.CapacityComputePercent, 0, totalOf(p).Compute); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func over(p gpu.Placement, sum gpu.Amount) string {
 	case sum.Fraction > total.Fraction:
 		return names.CapacityFraction
 	case sum.Compute > total.Compute:
-		return names.CapacityCompute
+		return names.CapacityComputePercent
 	case sum.Clients > total.Clients:
 		return names.CapacityClients
 	}

@@ -178,7 +178,7 @@ func (a Ask) amounts() map[string]string {
 		out[names.CapacityFraction] = decimal(a.Fraction)
 	}
 	if a.Compute > 0 {
-		out[names.CapacityCompute] = strconv.FormatInt(a.Compute, 10)
+		out[names.CapacityComputePercent] = strconv.FormatInt(a.Compute, 10)
 	}
 	if a.Clients > 0 {
 		out[names.CapacityClients] = strconv.FormatInt(a.Clients, 10)

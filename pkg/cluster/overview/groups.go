@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -82,7 +82,7 @@ func Moving(s *Snapshot) (switching, failed []*Node) {
 		case n.Profile == nil:
 		case n.Profile.Switching():
 			switching = append(switching, n)
-		case n.Profile.State == v1alpha1.Failed:
+		case n.Profile.State == v1beta1.Failed:
 			failed = append(failed, n)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -105,7 +105,7 @@ func (n *Node) States() []string {
 	}
 	if p := n.Profile; p != nil {
 		add("switching", p.Switching())
-		add("problem", p.State == v1alpha1.Failed || p.Conflict != "")
+		add("problem", p.State == v1beta1.Failed || p.Conflict != "")
 	}
 	add("problem", n.NotReady || len(n.Lost) > 0)
 	return out

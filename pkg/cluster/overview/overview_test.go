@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/test/gpunodes"
@@ -101,8 +101,8 @@ func TestStateOf(t *testing.T) {
 		return cluster.Node{Profile: &p}
 	}
 	waits := gpunodes.WithProfile("node-a", "x").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "later")
-	overdue := gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.Draining, "y", "evicts")
-	overdue.Status.Switch.Deadline = &overdue.Status.Switch.Started
+	overdue := gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Draining, "y", "evicts")
+	overdue.Status.Switch.DeadlineTime = &overdue.Status.Switch.StartTime
 	for name, c := range map[string]struct {
 		node cluster.Node
 		want overview.State
@@ -117,14 +117,14 @@ func TestStateOf(t *testing.T) {
 		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{Incomplete: "1 of 2 slices are there"}}}, overview.Incomplete},
 		"applied":                  {profile(gpunodes.WithProfile("node-a", "x")), overview.Ready},
 		"waits":                    {profile(waits), overview.Waiting},
-		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.Waiting, "y", "waits")), overview.Waiting},
-		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.Draining, "y", "evicts")), overview.Switching},
+		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Waiting, "y", "waits")), overview.Waiting},
+		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Draining, "y", "evicts")), overview.Switching},
 		"overdue":                  {profile(overdue), overview.Overdue},
-		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1alpha1.RollingBack, "y", "")), overview.Failed},
-		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflict, true, "OtherOwner", "others")), overview.NotApplied},
+		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.RollingBack, "y", "")), overview.Failed},
+		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherOwner", "others")), overview.NotApplied},
 		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
 		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonDisabled, "off")), overview.Ready},
-		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverruled, true, "LabelHolds", "label")), overview.Ready},
+		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverridden, true, "LabelHolds", "label")), overview.Ready},
 	} {
 		got, reasons := overview.StateOf(&c.node, gpunodes.Now)
 		assert.Equal(t, c.want, got, name)

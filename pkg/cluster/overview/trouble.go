@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -111,13 +111,13 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 
 func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) {
 	switch {
-	case p.State == v1alpha1.Failed:
+	case p.State == v1beta1.Failed:
 		is(Failed, p.Failure(now))
-	case p.State == v1alpha1.RollingBack:
+	case p.State == v1beta1.RollingBack:
 		is(Failed, p.Doings(now))
 	case p.Switching() && p.Deadline != nil && p.Deadline.Before(now):
 		is(Overdue, p.Doings(now))
-	case p.State == v1alpha1.Waiting:
+	case p.State == v1beta1.Waiting:
 		is(Waiting, "")
 	case p.Switching():
 		is(Switching, "")

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -159,7 +159,7 @@ func RolloutTone(r *cluster.Rollout) Tone {
 }
 
 // Outcome says why a node does not get the profile of a plan: " (Unhealthy): it does not answer".
-func Outcome(n *v1alpha1.PlanNode) string {
+func Outcome(n *v1beta1.PlanNode) string {
 	out := ""
 	if n.Reason != "" {
 		out = " (" + n.Reason + ")"

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Kind is a kind of objects in the model.
@@ -58,10 +58,10 @@ var (
 		Name: "Nodes", Means: "The states of nodes are not shown.", Example: &corev1.Node{},
 	}
 	GPUNodes = Kind{
-		Name: "GPUNodes", Means: "Profiles, switches and problems of GPUs are not shown.", Example: &v1alpha1.GPUNode{}, Optional: true,
+		Name: "GPUNodes", Means: "Profiles, switches and problems of GPUs are not shown.", Example: &v1beta1.GPUNode{}, Optional: true,
 	}
 	Plans = Kind{
-		Name: "PartitionPlans", Means: "Rollouts are not shown.", Example: &v1alpha1.PartitionPlan{}, Optional: true,
+		Name: "PartitionPlans", Means: "Rollouts are not shown.", Example: &v1beta1.PartitionPlan{}, Optional: true,
 	}
 )
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 )
 
@@ -53,11 +53,11 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 func (c Clients) ListWatch(example runtime.Object, namespace string, only metav1.ListOptions) cache.ListerWatcher {
 	k := c.Kubernetes
 	switch example.(type) {
-	case *v1alpha1.GPUNode:
+	case *v1beta1.GPUNode:
 		return of(c.Ours.GPUNodes(), c.Ours.GPUNodes(), only)
-	case *v1alpha1.PartitionPlan:
+	case *v1beta1.PartitionPlan:
 		return of(c.Ours.PartitionPlans(), c.Ours.PartitionPlans(), only)
-	case *v1alpha1.PartitionProfile:
+	case *v1beta1.PartitionProfile:
 		return of(c.Ours.PartitionProfiles(), c.Ours.PartitionProfiles(), only)
 	case *resourceapi.ResourceSlice:
 		return of(k.ResourceV1().ResourceSlices(), k, only)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // fieldManager is the field manager of what labels say.
@@ -41,7 +41,7 @@ func New(c client.Client, reader client.Reader, config Config) *Adopter {
 
 // Adopt copies the profile that the labels of a node name into the spec of its GPUNode, and updates g.
 // planned reports whether a PartitionPlan selects the node.
-func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
+func (a *Adopter) Adopt(ctx context.Context, g *v1beta1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
 	r, err := a.decide(ctx, false, g, node, planned)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.N
 		}
 		return nil, fmt.Errorf("read node %s: %w", node.Name, err)
 	}
-	var now v1alpha1.GPUNode
+	var now v1beta1.GPUNode
 	if err := a.Reader.Get(ctx, client.ObjectKeyFromObject(g), &now); err != nil {
 		return nil, fmt.Errorf("read GPUNode %s: %w", g.Name, err)
 	}
@@ -80,7 +80,7 @@ func (a *Adopter) Adopt(ctx context.Context, g *v1alpha1.GPUNode, node *corev1.N
 }
 
 // done reports whether there is nothing to write.
-func (r *Result) done(g *v1alpha1.GPUNode, node *corev1.Node) bool {
+func (r *Result) done(g *v1beta1.GPUNode, node *corev1.Node) bool {
 	switch {
 	case node.UID == "", r.Problem.Reason != "":
 		return true
@@ -96,7 +96,7 @@ func (a *Adopter) make(ctx context.Context, r *Result) error {
 	switch {
 	case r.made == nil:
 	case there == nil:
-		there = &v1alpha1.PartitionProfile{
+		there = &v1beta1.PartitionProfile{
 			ObjectMeta: metav1.ObjectMeta{Name: r.profile, Labels: map[string]string{names.LabelFromProject: "true"}},
 			Spec:       *r.made,
 		}
@@ -116,7 +116,7 @@ func (a *Adopter) make(ctx context.Context, r *Result) error {
 }
 
 // write writes what labels say into a GPUNode. It requires that g is the newest version.
-func (a *Adopter) write(ctx context.Context, g *v1alpha1.GPUNode, r *Result) error {
+func (a *Adopter) write(ctx context.Context, g *v1beta1.GPUNode, r *Result) error {
 	before := g.DeepCopy()
 	g.Spec = r.spec(g)
 	delete(g.Annotations, names.AnnotationProfileFrom)
@@ -125,7 +125,7 @@ func (a *Adopter) write(ctx context.Context, g *v1alpha1.GPUNode, r *Result) err
 		metav1.SetMetaDataAnnotation(&g.ObjectMeta, names.AnnotationProfileFrom, r.from)
 	}
 	if r.from != "" && !r.held {
-		metav1.SetMetaDataAnnotation(&g.ObjectMeta, names.AnnotationProfileSet, g.Spec.Profile)
+		metav1.SetMetaDataAnnotation(&g.ObjectMeta, names.AnnotationProfileSet, g.Spec.ProfileName)
 	}
 	if equality.Semantic.DeepEqual(before, g) {
 		return nil // Only the PartitionProfile differed.
@@ -134,18 +134,18 @@ func (a *Adopter) write(ctx context.Context, g *v1alpha1.GPUNode, r *Result) err
 	if err := a.Client.Patch(ctx, g, patch, client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("write the spec of GPUNode %s: %w", g.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Set the profile of a GPUNode by node labels", "profile", g.Spec.Profile, "from", r.from)
-	if old := before.Spec.Profile; old != "" && before.Annotations[names.AnnotationProfileFrom] == "" && old != g.Spec.Profile {
+	klog.FromContext(ctx).V(2).Info("Set the profile of a GPUNode by node labels", "profile", g.Spec.ProfileName, "from", r.from)
+	if old := before.Spec.ProfileName; old != "" && before.Annotations[names.AnnotationProfileFrom] == "" && old != g.Spec.ProfileName {
 		a.Events.Eventf(g.EventObject(), nil, corev1.EventTypeWarning, names.EventProfileReplaced, "Adopt",
-			"spec.profile was %s and is %s now, because the node's label %s has precedence; remove the label to set spec.profile", old, g.Spec.Profile, r.from)
+			"spec.profile was %s and is %s now, because the node's label %s has precedence; remove the label to set spec.profile", old, g.Spec.ProfileName, r.from)
 	}
 	return nil
 }
 
 // spec returns what the spec of a GPUNode should be.
-func (r *Result) spec(g *v1alpha1.GPUNode) v1alpha1.GPUNodeSpec {
+func (r *Result) spec(g *v1beta1.GPUNode) v1beta1.GPUNodeSpec {
 	spec := *g.Spec.DeepCopy()
-	spec.Profile = r.profile
+	spec.ProfileName = r.profile
 	before := recorded(g.Annotations[names.AnnotationProfileFrom])[names.LabelKaiwoEnabled]
 	switch {
 	case r.held:

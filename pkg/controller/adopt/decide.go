@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/rollout"
@@ -31,9 +31,9 @@ type Result struct {
 	// profile is what spec.profile of the GPUNode should be, and made the content of that
 	// PartitionProfile if it is made from a configuration.
 	profile string
-	made    *v1alpha1.PartitionProfileSpec
+	made    *v1beta1.PartitionProfileSpec
 	// there is the PartitionProfile that should have this content, nil: it does not exist.
-	there *v1alpha1.PartitionProfile
+	there *v1beta1.PartitionProfile
 	// from is the text of the annotation, empty: labels say nothing.
 	from string
 	// held: a label keeps the node as it is.
@@ -45,19 +45,19 @@ type Problem struct{ Reason, Profile, Message string }
 
 // decide finds out what the labels of a node say. planned reports whether a PartitionPlan selects the
 // node.
-func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
+func (a *Adopter) decide(ctx context.Context, live bool, g *v1beta1.GPUNode, node *corev1.Node, planned bool) (*Result, error) {
 	r := &Result{reports: a.reports(node.Labels)}
 	before := g.Annotations[names.AnnotationProfileFrom]
 	all, held := a.read(node.Labels)
 	if rollout.ControlPlane(node) {
-		r.Overruled, r.profile = ignored(all, g.Spec.Profile), g.Spec.Profile
+		r.Overruled, r.profile = ignored(all, g.Spec.ProfileName), g.Spec.ProfileName
 		return r, nil
 	}
 	if held != "" {
-		r.held, r.from, r.profile = true, held, g.Spec.Profile
+		r.held, r.from, r.profile = true, held, g.Spec.ProfileName
 		return r, nil
 	}
-	ours := before != "" && g.Spec.Profile == g.Annotations[names.AnnotationProfileSet]
+	ours := before != "" && g.Spec.ProfileName == g.Annotations[names.AnnotationProfileSet]
 	gone := len(all) == 0 && !planned && ours
 	if gone {
 		all = a.removed(before)
@@ -72,7 +72,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, no
 	}
 	var sharing *formats.Profile
 	// A person's choice has precedence over the device plugin's configuration alone.
-	if profile == nil && !planned && (g.Spec.Profile == "" || ours) || profile != nil && profile.shared {
+	if profile == nil && !planned && (g.Spec.ProfileName == "" || ours) || profile != nil && profile.shared {
 		var problem string
 		var err error
 		sharing, problem, err = a.configMaps.sharing(ctx, live, node.Labels)
@@ -85,7 +85,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, no
 		}
 	}
 	if profile == nil && sharing == nil {
-		r.profile = g.Spec.Profile
+		r.profile = g.Spec.ProfileName
 		if ours {
 			r.profile = ""
 		}
@@ -94,7 +94,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1alpha1.GPUNode, no
 	err := a.find(ctx, live, r, profile, sharing)
 	if gone && r.Problem.Reason != "" {
 		// Nobody asks for it any more, so the node keeps what it has.
-		r.Problem, r.from, r.profile = Problem{}, before, g.Spec.Profile
+		r.Problem, r.from, r.profile = Problem{}, before, g.Spec.ProfileName
 	}
 	return r, err
 }
@@ -191,12 +191,12 @@ func (a *Adopter) base(ctx context.Context, live bool, r *Result, n *name) (*for
 }
 
 // profileNamed returns a PartitionProfile, or nil if there is none of this name.
-func (a *Adopter) profileNamed(ctx context.Context, live bool, profile string) (*v1alpha1.PartitionProfile, error) {
+func (a *Adopter) profileNamed(ctx context.Context, live bool, profile string) (*v1beta1.PartitionProfile, error) {
 	var from client.Reader = a.Client
 	if live {
 		from = a.Reader
 	}
-	var p v1alpha1.PartitionProfile
+	var p v1beta1.PartitionProfile
 	if err := from.Get(ctx, client.ObjectKey{Name: profile}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil

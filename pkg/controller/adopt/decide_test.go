@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
@@ -59,7 +59,7 @@ func newPlace(t *testing.T, config Config, objects ...client.Object) *place {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, v1beta1.AddToScheme(scheme))
 	p := &place{t: t, events: events.NewFakeRecorder(10)}
 	refused := func(verb string, o client.Object) error {
 		if verb != "get" {
@@ -102,9 +102,9 @@ func newPlace(t *testing.T, config Config, objects ...client.Object) *place {
 	return p
 }
 
-func profileNamed(name string) *v1alpha1.PartitionProfile {
-	return &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionProfileSpec{
-		Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}},
+func profileNamed(name string) *v1beta1.PartitionProfile {
+	return &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.PartitionProfileSpec{
+		Rules: []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}},
 	}}
 }
 
@@ -117,7 +117,7 @@ func nodeWith(labels map[string]string) *corev1.Node {
 }
 
 // adopt has labels adopted, and returns the GPUNode that the API server then has.
-func (p *place) adopt(labels map[string]string, planned bool) (*v1alpha1.GPUNode, *Result) {
+func (p *place) adopt(labels map[string]string, planned bool) (*v1beta1.GPUNode, *Result) {
 	p.t.Helper()
 	var node corev1.Node
 	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &node))
@@ -136,27 +136,27 @@ func (p *place) adopt(labels map[string]string, planned bool) (*v1alpha1.GPUNode
 	return now, r
 }
 
-func (p *place) gpuNode() *v1alpha1.GPUNode {
-	var g v1alpha1.GPUNode
+func (p *place) gpuNode() *v1beta1.GPUNode {
+	var g v1beta1.GPUNode
 	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &g))
 	return &g
 }
 
-func (p *place) profile(name string) *v1alpha1.PartitionProfile {
-	var got v1alpha1.PartitionProfile
+func (p *place) profile(name string) *v1beta1.PartitionProfile {
+	var got v1beta1.PartitionProfile
 	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: name}, &got))
 	return &got
 }
 
-func gpuNodeOf(spec v1alpha1.GPUNodeSpec) *v1alpha1.GPUNode {
-	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: spec}
+func gpuNodeOf(spec v1beta1.GPUNodeSpec) *v1beta1.GPUNode {
+	return &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: spec}
 }
 
 func TestPrecedenceOfLabels(t *testing.T) {
 	type labels map[string]string
 	for name, tt := range map[string]struct {
 		labels  labels
-		spec    v1alpha1.GPUNodeSpec
+		spec    v1beta1.GPUNodeSpec
 		config  *Config
 		planned bool
 		there   string // profiles that exist
@@ -171,13 +171,13 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"nobody":                    {},
 		"nobody follows":            {labels: labels{mig: "All_1g", dcm: "cpx", nos: "mig", sharing: "four"}, config: &Config{}},
 		"ours":                      {labels: labels{ours: "a"}, config: &Config{}, want: "a", from: ours + "=a"},
-		"ours, no name":             {labels: labels{ours: "A_b"}, spec: v1alpha1.GPUNodeSpec{Profile: "x"}, want: "x", problem: names.ReasonProfileNotFound, says: `"A_b" cannot be the name of a PartitionProfile`},
+		"ours, no name":             {labels: labels{ours: "A_b"}, spec: v1beta1.GPUNodeSpec{ProfileName: "x"}, want: "x", problem: names.ReasonProfileNotFound, says: `"A_b" cannot be the name of a PartitionProfile`},
 		"mig-parted":                {labels: labels{mig: "All_1g"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
 		"a PartitionProfile":        {labels: labels{dcm: "CPX_nps1"}, there: "cpx-nps1", want: "cpx-nps1", from: dcm + "=CPX_nps1", reports: []string{dcm}},
 		"one that does not exist":   {labels: labels{dcm: "cpx"}, want: "cpx", from: dcm + "=cpx", reports: []string{dcm}},
 		"Kaiwo":                     {labels: labels{enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
 		"Kaiwo, not enabled":        {labels: labels{kaiwo: "cpx"}},
-		"Kaiwo, disabled":           {labels: labels{enabled: "false", kaiwo: "cpx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx", from: enabled + "=false"},
+		"Kaiwo, disabled":           {labels: labels{enabled: "false", kaiwo: "cpx"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx", from: enabled + "=false"},
 		"disabled, and ours":        {labels: labels{enabled: "false", ours: "spx"}, want: "spx", from: ours + "=spx"},
 		"disabled, and nos":         {labels: labels{enabled: "false", nos: "mig"}, from: enabled + "=false"},
 		"nos":                       {labels: labels{nos: "hybrid"}, want: "nos-hybrid", from: nos + "=hybrid"},
@@ -188,14 +188,14 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"mig-parted before DCM":     {labels: labels{mig: "All_1g", dcm: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", ruler: names.ReasonLabelsDisagree, reports: []string{mig}},
 		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, want: "b", from: dcm + "=b", ruler: names.ReasonLabelsDisagree, reports: []string{dcm}},
 		"DCM and Kaiwo agree":       {labels: labels{dcm: "cpx", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: dcm + "=cpx", reports: []string{dcm}},
-		"a label before the spec":   {labels: labels{mig: "All_1g"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
+		"a label before the spec":   {labels: labels{mig: "All_1g"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
 		"unknown":                   {labels: labels{mig: "all-9g"}, problem: names.ReasonProfileNotFound, says: "the node's label nvidia.com/mig.config names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: All_1g, all-disabled, bad", reports: []string{mig}},
-		"a bad configuration":       {labels: labels{mig: "bad"}, spec: v1alpha1.GPUNodeSpec{Profile: "x"}, want: "x", problem: names.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is bad, which cannot be used: ", reports: []string{mig}},
+		"a bad configuration":       {labels: labels{mig: "bad"}, spec: v1beta1.GPUNodeSpec{ProfileName: "x"}, want: "x", problem: names.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is bad, which cannot be used: ", reports: []string{mig}},
 		"taken":                     {labels: labels{mig: "All_1g"}, there: "mig-parted.all-1g", problem: names.ReasonConfigMapInvalid, says: "PartitionProfile mig-parted.all-1g exists without the label tranche.dev/from-project", reports: []string{mig}},
 		"shared":                    {labels: labels{sharing: "four"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, .yaml":             {labels: labels{sharing: "four.yaml"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", but no device plugin configuration has that name; existing ones: four, none`},
-		"shared, and a spec":        {labels: labels{sharing: "four"}, spec: v1alpha1.GPUNodeSpec{Profile: "b"}, want: "b"},
+		"shared, and a spec":        {labels: labels{sharing: "four"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "b"},
 		"shared, and a plan":        {labels: labels{sharing: "four"}, planned: true},
 		"shared, and ours":          {labels: labels{sharing: "four", ours: "a"}, want: "a", from: ours + "=a"},
 		"shared, and mig-parted":    {labels: labels{sharing: "four", mig: "All_1g"}, want: "mig-parted.all-1g.device-plugin.four", from: mig + "=All_1g," + sharing + "=four", reports: []string{mig}},
@@ -203,8 +203,8 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"without the label":         {config: &Config{Projects: allProjects.Projects, Unlabelled: true, Default: "four"}, want: "device-plugin.four", from: sharing + "=four"},
 		"without the label, two":    {config: &Config{Projects: allProjects.Projects, Unlabelled: true}},
 		"control plane":             {labels: labels{rollout.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
-		"control plane, the same":   {labels: labels{rollout.ControlPlaneLabel: "", ours: "spx"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
-		"control plane, Kaiwo's no": {labels: labels{rollout.ControlPlaneLabel: "", enabled: "false"}, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, want: "spx"},
+		"control plane, the same":   {labels: labels{rollout.ControlPlaneLabel: "", ours: "spx"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
+		"control plane, Kaiwo's no": {labels: labels{rollout.ControlPlaneLabel: "", enabled: "false"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := allProjects
@@ -219,7 +219,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 				objects = append(objects, profileNamed(one))
 			}
 			g, r := newPlace(t, config, objects...).adopt(tt.labels, tt.planned)
-			assert.Equal(t, tt.want, g.Spec.Profile)
+			assert.Equal(t, tt.want, g.Spec.ProfileName)
 			assert.Equal(t, tt.from, g.Annotations[names.AnnotationProfileFrom])
 			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Enabled != nil)
 			assert.Equal(t, tt.problem, r.Problem.Reason)
@@ -239,11 +239,11 @@ func TestPrecedenceOfLabels(t *testing.T) {
 // A configuration becomes a PartitionProfile, which follows it.
 func TestProfilesAreMadeFromConfigurations(t *testing.T) {
 	file := configMapOf(migConfigs, map[string]string{"config.yaml": migConfig})
-	p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{}), file, configMapOf(slices4, map[string]string{"four": four}), profileNamed(names.DefaultProfile))
+	p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}), file, configMapOf(slices4, map[string]string{"four": four}), profileNamed(names.DefaultProfile))
 	p.adopt(map[string]string{mig: "All_1g"}, false)
 	made := p.profile("mig-parted.all-1g")
 	assert.Equal(t, "true", made.Labels[names.LabelFromProject])
-	assert.Equal(t, v1alpha1.MIGStatic, made.Spec.Rules[0].MIG.Mode)
+	assert.Equal(t, v1beta1.MIGStatic, made.Spec.Rules[0].MIG.Mode)
 
 	require.NoError(t, p.api.Get(t.Context(), client.ObjectKeyFromObject(file), file))
 	file.Data["config.yaml"] = strings.Replace(migConfig, `"1g.10gb": 7`, `"3g.40gb": 2`, 1)
@@ -256,37 +256,37 @@ func TestProfilesAreMadeFromConfigurations(t *testing.T) {
 
 	p.adopt(map[string]string{mig: "All_1g", sharing: "four"}, false)
 	both := p.profile("mig-parted.all-1g.device-plugin.four").Spec.Rules[0]
-	assert.Equal(t, v1alpha1.MIGStatic, both.MIG.Mode)
+	assert.Equal(t, v1beta1.MIGStatic, both.MIG.Mode)
 	assert.EqualValues(t, 4, *both.Sharing.Replicas)
 
 	// Alone, the device plugin's says nothing of partitions, so the profile for all nodes does.
 	p.adopt(map[string]string{ours: "a"}, false)
 	p.adopt(map[string]string{sharing: "four"}, false)
 	alone := p.profile("device-plugin.four").Spec.Rules[0]
-	assert.Equal(t, v1alpha1.MIGDisabled, alone.MIG.Mode)
+	assert.Equal(t, v1beta1.MIGDisabled, alone.MIG.Mode)
 	assert.EqualValues(t, 4, *alone.Sharing.Replicas)
 
 	// What Kaiwo and nos bring yields to profiles of the names.
 	p.adopt(map[string]string{nos: "mig"}, false)
-	assert.Equal(t, v1alpha1.MIGDynamic, p.profile("nos-mig").Spec.Rules[0].MIG.Mode)
+	assert.Equal(t, v1beta1.MIGDynamic, p.profile("nos-mig").Spec.Rules[0].MIG.Mode)
 	require.NoError(t, p.api.Create(t.Context(), profileNamed("nos-mps")))
 	p.adopt(map[string]string{nos: "mps"}, false)
 	assert.Equal(t, profileNamed("nos-mps").Spec, p.profile("nos-mps").Spec)
 	p.adopt(map[string]string{enabled: "true", kaiwo: "cpx"}, false)
-	assert.Equal(t, "NPS4", p.profile("cpx").Spec.Rules[0].AMD.MemoryPartition)
+	assert.Equal(t, "NPS4", p.profile("cpx").Spec.Rules[0].XCP.MemoryPartition)
 }
 
 // As with mig-manager, the removal of the label changes nothing. That of our label does, and a person
 // who then sets a profile has the last word.
 func TestARemovedLabel(t *testing.T) {
 	newOne := func(t *testing.T, before map[string]string) *place {
-		p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four": four}))
+		p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four": four}))
 		p.adopt(before, false)
 		return p
 	}
 	set := func(p *place, profile string) {
 		g := p.gpuNode()
-		g.Spec.Profile = profile
+		g.Spec.ProfileName = profile
 		require.NoError(p.t, p.api.Update(p.t.Context(), g))
 	}
 	for name, tt := range map[string]struct {
@@ -318,7 +318,7 @@ func TestARemovedLabel(t *testing.T) {
 				tt.change(p)
 			}
 			g, r := p.adopt(tt.after, tt.planned)
-			assert.Equal(t, tt.want, g.Spec.Profile)
+			assert.Equal(t, tt.want, g.Spec.ProfileName)
 			assert.Nil(t, g.Spec.Enabled)
 			assert.Empty(t, r.Problem)
 			if strings.HasPrefix(name, "a person") || tt.want == "" {
@@ -331,7 +331,7 @@ func TestARemovedLabel(t *testing.T) {
 
 // Who set a profile learns that a label has precedence.
 func TestAReplacedProfileIsReported(t *testing.T) {
-	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1alpha1.GPUNodeSpec{Profile: "x", Enabled: ptr.To(true)}))
+	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "x", Enabled: ptr.To(true)}))
 	g, _ := p.adopt(map[string]string{ours: "a"}, false)
 	assert.True(t, *g.Spec.Enabled)
 	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profile was x and is a now, because the node's label tranche.dev/profile=a has precedence")
@@ -341,28 +341,28 @@ func TestAReplacedProfileIsReported(t *testing.T) {
 
 // Nothing is written because of an outdated cache, or for a Node that is gone.
 func TestOutdatedLabels(t *testing.T) {
-	p := newPlace(t, Config{}, nodeWith(map[string]string{ours: "new"}), gpuNodeOf(v1alpha1.GPUNodeSpec{Profile: "new"}))
+	p := newPlace(t, Config{}, nodeWith(map[string]string{ours: "new"}), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "new"}))
 	g := p.gpuNode()
 	_, err := p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
 	require.NoError(t, err)
-	assert.Equal(t, "new", p.gpuNode().Spec.Profile)
+	assert.Equal(t, "new", p.gpuNode().Spec.ProfileName)
 	require.NoError(t, p.api.Delete(t.Context(), nodeWith(nil)))
 	_, err = p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
 	require.NoError(t, err)
-	assert.Equal(t, "new", p.gpuNode().Spec.Profile)
+	assert.Equal(t, "new", p.gpuNode().Spec.ProfileName)
 	_, err = p.Adopt(t.Context(), g, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, false)
 	require.NoError(t, err)
-	assert.Equal(t, "new", p.gpuNode().Spec.Profile, "a Node that is not known has no labels")
+	assert.Equal(t, "new", p.gpuNode().Spec.ProfileName, "a Node that is not known has no labels")
 }
 
 // What the API server does not answer is tried again; what it refuses to read is a problem of the
 // ConfigMap.
 func TestFailures(t *testing.T) {
 	for _, tt := range []struct{ verb, kind string }{
-		{"get", "*v1.ConfigMap"}, {"get", "*v1alpha1.PartitionProfile"}, {"create", "*v1alpha1.PartitionProfile"}, {"patch", "*v1alpha1.GPUNode"}, {"get", "*v1.Node"},
+		{"get", "*v1.ConfigMap"}, {"get", "*v1beta1.PartitionProfile"}, {"create", "*v1beta1.PartitionProfile"}, {"patch", "*v1beta1.GPUNode"}, {"get", "*v1.Node"},
 	} {
 		t.Run(tt.verb+" "+tt.kind, func(t *testing.T) {
-			p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1alpha1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}))
+			p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1beta1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}))
 			p.fail = func(verb string, o client.Object) error {
 				if verb == tt.verb && kindOf(o) == tt.kind {
 					return apierrors.NewTimeoutError("busy", 1)
@@ -372,10 +372,10 @@ func TestFailures(t *testing.T) {
 			_, err := p.Adopt(t.Context(), p.gpuNode(), nodeWith(map[string]string{mig: "All_1g"}), false)
 			require.Error(t, err)
 			assert.True(t, apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err))
-			assert.Empty(t, p.gpuNode().Spec.Profile)
+			assert.Empty(t, p.gpuNode().Spec.ProfileName)
 		})
 	}
-	p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1alpha1.GPUNodeSpec{}))
+	p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1beta1.GPUNodeSpec{}))
 	_, r := p.adopt(map[string]string{mig: "All_1g"}, false)
 	assert.Contains(t, r.Problem.Message, "ConfigMap gpu-operator/mig does not exist")
 	p.fail = func(_ string, o client.Object) error {
@@ -394,8 +394,8 @@ func kindOf(o client.Object) string {
 		return "*v1.ConfigMap"
 	case *corev1.Node:
 		return "*v1.Node"
-	case *v1alpha1.PartitionProfile:
-		return "*v1alpha1.PartitionProfile"
+	case *v1beta1.PartitionProfile:
+		return "*v1beta1.PartitionProfile"
 	}
-	return "*v1alpha1.GPUNode"
+	return "*v1beta1.GPUNode"
 }

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // report is a label that reports the progress of a project's label.
@@ -37,7 +37,7 @@ func (r *report) follow(profile *name, all []*name) {
 
 // Labels returns the labels in which projects report progress that the Node should have, by the status
 // of its GPUNode. No report stays at pending: whatever keeps the node from its profile is a failure.
-func (r *Result) Labels(s *v1alpha1.GPUNodeStatus) map[string]string {
+func (r *Result) Labels(s *v1beta1.GPUNodeStatus) map[string]string {
 	var all map[string]string
 	for i := range r.reports {
 		one := &r.reports[i]
@@ -58,19 +58,19 @@ func (r *Result) Labels(s *v1alpha1.GPUNodeStatus) map[string]string {
 }
 
 // word returns the value of a report; empty while the plugin of the node has not reported.
-func (r *Result) word(one *report, s *v1alpha1.GPUNodeStatus) string {
+func (r *Result) word(one *report, s *v1beta1.GPUNodeStatus) string {
 	w := one.words
 	ready := meta.FindStatusCondition(s.Conditions, names.ConditionReady)
 	switch {
 	case s.Node == nil:
 		return ""
-	case !one.follows, r.Problem.Reason != "", s.State == v1alpha1.Failed:
+	case !one.follows, r.Problem.Reason != "", s.State == v1beta1.Failed:
 		return w.failed
-	case s.State == v1alpha1.Rebooting:
+	case s.State == v1beta1.Rebooting:
 		return w.rebooting
-	case s.Switch != nil && s.State != v1alpha1.Idle, meta.IsStatusConditionTrue(s.Conditions, names.ConditionRolloutPending):
+	case s.Switch != nil && s.State != v1beta1.Idle, meta.IsStatusConditionTrue(s.Conditions, names.ConditionRolloutPending):
 		return w.pending
-	case ready != nil && ready.Reason == names.ReasonApplied && s.Desired != nil && s.Applied != nil && s.Applied.Hash == s.Desired.Hash && s.Node.Applied == s.Applied.Hash:
+	case ready != nil && ready.Reason == names.ReasonApplied && s.Desired != nil && s.Applied != nil && s.Applied.Hash == s.Desired.Hash && s.Node.AppliedHash == s.Applied.Hash:
 		return w.success
 	}
 	return w.failed // Another system serves the GPUs, there are none, or the profile does not exist.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -37,16 +37,16 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	if node == nil || err != nil {
 		return false, err
 	}
-	a := &v1alpha1.Defragmentation{
-		ID: string(uuid.NewUUID()), State: v1alpha1.DefragmentationReserving,
-		Pod:     v1alpha1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Devices: defrag.Names(plan.Devices), Reserved: defrag.Names(reserved),
-		Started: now, Deadline: metav1.NewMicroTime(now.Add(attemptTimeout)), Evictions: recentEvictions(node.Status.Defragmentation, now.Time),
+	a := &v1beta1.Defragmentation{
+		ID: string(uuid.NewUUID()), State: v1beta1.DefragmentationReserving,
+		Pod:     v1beta1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Devices: defrag.Names(plan.Devices), ReservedDevices: defrag.Names(reserved),
+		StartTime: now, DeadlineTime: metav1.NewMicroTime(now.Add(attemptTimeout)), EvictionTimes: recentEvictions(node.Status.Defragmentation, now.Time),
 	}
 	for _, m := range plan.Moves {
-		a.Moves = append(a.Moves, v1alpha1.DefragmentationMove{
-			PodReference: v1alpha1.PodReference{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID},
-			Owner:        owners[m.UID], From: defrag.Names(m.From), Node: m.Node, To: defrag.Names(m.To),
+		a.Moves = append(a.Moves, v1beta1.DefragmentationMove{
+			PodReference: v1beta1.PodReference{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID},
+			OwnerUID:        owners[m.UID], FromDevices: defrag.Names(m.From), ToNodeName: m.Node, ToDevices: defrag.Names(m.To),
 		})
 	}
 	before := node.DeepCopy()
@@ -60,10 +60,10 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 
 // nodeFor reads the GPUNode of a plan, nil if the plan cannot begin. It reads all GPUNodes from the API
 // server: the cache may lack the attempt or the evictions of a moment ago.
-func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.Time) (*v1alpha1.GPUNode, error) {
-	var node *v1alpha1.GPUNode
+func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.Time) (*v1beta1.GPUNode, error) {
+	var node *v1beta1.GPUNode
 	left, active := d.PerHour, ""
-	err := each(ctx, d.Reader, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode) {
+	err := each(ctx, d.Reader, &v1beta1.GPUNodeList{}, func(n *v1beta1.GPUNode) {
 		left -= len(recentEvictions(n.Status.Defragmentation, now))
 		if n.Name == plan.Node {
 			node = n.DeepCopy()
@@ -83,15 +83,15 @@ func (d *Defragmenter) nodeFor(ctx context.Context, plan *defrag.Plan, now time.
 }
 
 // recentEvictions returns the evictions of a node that the hourly limit counts.
-func recentEvictions(a *v1alpha1.Defragmentation, now time.Time) []metav1.MicroTime {
+func recentEvictions(a *v1beta1.Defragmentation, now time.Time) []metav1.MicroTime {
 	if a == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(a.Evictions), func(t metav1.MicroTime) bool { return now.Sub(t.Time) >= evictionWindow })
+	return slices.DeleteFunc(slices.Clone(a.EvictionTimes), func(t metav1.MicroTime) bool { return now.Sub(t.Time) >= evictionWindow })
 }
 
 // save writes the attempt, unless the GPUNode has changed since it was read.
-func (d *Defragmenter) save(ctx context.Context, node, before *v1alpha1.GPUNode) error {
+func (d *Defragmenter) save(ctx context.Context, node, before *v1beta1.GPUNode) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := d.Client.Status().Patch(ctx, node, patch); err != nil {
 		return fmt.Errorf("write the defragmentation to GPUNode %s: %w", node.Name, err)
@@ -101,23 +101,23 @@ func (d *Defragmenter) save(ctx context.Context, node, before *v1alpha1.GPUNode)
 
 // reconcile does the next step of the attempt on a node. It returns whether the attempt continues.
 func (d *Defragmenter) reconcile(ctx context.Context, name string) (bool, error) {
-	var node v1alpha1.GPUNode
+	var node v1beta1.GPUNode
 	if err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	a := node.Status.Defragmentation
-	if a == nil || a.Ended != nil {
+	if a == nil || a.EndTime != nil {
 		return false, nil // the cache is older
 	}
 	pod, err := d.getPod(ctx, a.Pod)
-	left := a.Deadline.Sub(d.Clock.Now())
+	left := a.DeadlineTime.Sub(d.Clock.Now())
 	switch {
 	case err != nil:
 		return true, err
 	case pod == nil || pod.DeletionTimestamp != nil:
 		return false, d.abort(ctx, &node, "the waiting pod was deleted")
 	case pod.Spec.NodeName != "":
-		return false, d.end(ctx, &node, v1alpha1.DefragmentationSucceeded, "the waiting pod was scheduled to node "+pod.Spec.NodeName)
+		return false, d.end(ctx, &node, v1beta1.DefragmentationSucceeded, "the waiting pod was scheduled to node "+pod.Spec.NodeName)
 	case left <= 0:
 		return false, d.abort(ctx, &node, fmt.Sprintf("the waiting pod was not scheduled before the deadline; see kubectl describe pod -n %s %s", pod.Namespace, pod.Name))
 	}
@@ -125,16 +125,16 @@ func (d *Defragmenter) reconcile(ctx context.Context, name string) (bool, error)
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	switch a.State {
-	case v1alpha1.DefragmentationReserving:
+	case v1beta1.DefragmentationReserving:
 		return d.reserve(ctx, &node, pod)
-	case v1alpha1.DefragmentationEvicting:
+	case v1beta1.DefragmentationEvicting:
 		return d.evict(ctx, &node, pod, false)
 	}
 	return true, nil
 }
 
 // getPod reads a pod, nil if it does not exist any more.
-func (d *Defragmenter) getPod(ctx context.Context, ref v1alpha1.PodReference) (*corev1.Pod, error) {
+func (d *Defragmenter) getPod(ctx context.Context, ref v1beta1.PodReference) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := d.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, &pod)
 	switch {
@@ -147,21 +147,21 @@ func (d *Defragmenter) getPod(ctx context.Context, ref v1alpha1.PodReference) (*
 }
 
 // awaitScheduling leaves the rest to the scheduler.
-func (d *Defragmenter) awaitScheduling(ctx context.Context, node *v1alpha1.GPUNode) error {
+func (d *Defragmenter) awaitScheduling(ctx context.Context, node *v1beta1.GPUNode) error {
 	before := node.DeepCopy()
-	node.Status.Defragmentation.State = v1alpha1.DefragmentationPlacing
+	node.Status.Defragmentation.State = v1beta1.DefragmentationPlacing
 	return d.save(ctx, node, before)
 }
 
-func (d *Defragmenter) abort(ctx context.Context, node *v1alpha1.GPUNode, message string) error {
-	return d.end(ctx, node, v1alpha1.DefragmentationAborted, message)
+func (d *Defragmenter) abort(ctx context.Context, node *v1beta1.GPUNode, message string) error {
+	return d.end(ctx, node, v1beta1.DefragmentationAborted, message)
 }
 
-func (d *Defragmenter) end(ctx context.Context, node *v1alpha1.GPUNode, state v1alpha1.DefragmentationState, message string) error {
+func (d *Defragmenter) end(ctx context.Context, node *v1beta1.GPUNode, state v1beta1.DefragmentationState, message string) error {
 	before := node.DeepCopy()
 	a := node.Status.Defragmentation
 	now := metav1.NewMicroTime(d.Clock.Now())
-	a.State, a.Ended, a.Message, a.Evictions = state, &now, text.Cut(message, maxMessage), recentEvictions(a, now.Time)
+	a.State, a.EndTime, a.Message, a.EvictionTimes = state, &now, text.Cut(message, maxMessage), recentEvictions(a, now.Time)
 	if err := d.save(ctx, node, before); err != nil {
 		return err
 	}

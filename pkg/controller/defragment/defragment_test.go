@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // scattered has an attempt on the second node.
@@ -36,26 +36,26 @@ func TestMakesRoom(t *testing.T) {
 	w, waiting := scattered(t)
 	a := w.attempt("node-1")
 	require.NotNil(t, a)
-	assert.Equal(t, v1alpha1.DefragmentationReserving, a.State)
-	assert.Equal(t, v1alpha1.PodReference{Namespace: team, Name: waiting, UID: types.UID("uid-" + waiting)}, a.Pod)
+	assert.Equal(t, v1beta1.DefragmentationReserving, a.State)
+	assert.Equal(t, v1beta1.PodReference{Namespace: team, Name: waiting, UID: types.UID("uid-" + waiting)}, a.Pod)
 	require.Len(t, a.Moves, 1)
 	assert.Equal(t, "pod-2", a.Moves[0].Name)
-	assert.Equal(t, types.UID(small), a.Moves[0].Owner)
-	assert.Equal(t, "node-0", a.Moves[0].Node)
-	assert.NotContains(t, a.Reserved, a.Devices[0])
+	assert.Equal(t, types.UID(small), a.Moves[0].OwnerUID)
+	assert.Equal(t, "node-0", a.Moves[0].ToNodeName)
+	assert.NotContains(t, a.ReservedDevices, a.Devices[0])
 	assert.Contains(t, w.recordedEvents(), "Making room for pod team-a/"+waiting+" by moving pods: team-a/pod-2")
 
 	require.True(t, w.pass(time.Second))
-	assert.Equal(t, v1alpha1.DefragmentationReserving, w.attempt("node-1").State, "the taints are not published")
+	assert.Equal(t, v1beta1.DefragmentationReserving, w.attempt("node-1").State, "the taints are not published")
 	w.taint("node-1")
 	require.True(t, w.pass(time.Second))
 	assert.Empty(t, w.evicted, "schedulers may not have noticed the taints")
 	require.True(t, w.pass(3*time.Second))
 	assert.Equal(t, []string{"pod-2"}, w.evicted)
 	a = w.attempt("node-1")
-	assert.Equal(t, v1alpha1.DefragmentationEvicting, a.State)
-	assert.NotNil(t, a.Moves[0].Evicted)
-	assert.Len(t, a.Evictions, 1)
+	assert.Equal(t, v1beta1.DefragmentationEvicting, a.State)
+	assert.NotNil(t, a.Moves[0].EvictionTime)
+	assert.Len(t, a.EvictionTimes, 1)
 
 	again := w.pod(small, "")
 	assert.False(t, w.bind(again, "node-1"), "the room is kept")
@@ -65,11 +65,11 @@ func TestMakesRoom(t *testing.T) {
 	require.True(t, w.pass(time.Second))
 	assert.True(t, w.attempt("node-1").Moves[0].Placed)
 	require.True(t, w.pass(time.Second))
-	assert.Equal(t, v1alpha1.DefragmentationPlacing, w.attempt("node-1").State)
+	assert.Equal(t, v1beta1.DefragmentationPlacing, w.attempt("node-1").State)
 	require.True(t, w.bind(waiting, "node-1"), "no toleration is needed")
 	require.False(t, w.pass(time.Second))
 	a = w.attempt("node-1")
-	assert.Equal(t, v1alpha1.DefragmentationSucceeded, a.State)
+	assert.Equal(t, v1beta1.DefragmentationSucceeded, a.State)
 	assert.Equal(t, "the waiting pod was scheduled to node node-1", a.Message)
 	assert.False(t, a.Active(w.clock.Now()))
 	assert.Contains(t, w.recordedEvents(), names.EventDefragmentationSucceeded)
@@ -88,11 +88,11 @@ func TestControllerEndsAtAnyTime(t *testing.T) {
 		if len(w.evicted) > 0 && !placed {
 			placed = w.bind(w.pod(small, ""), "node-0")
 		}
-		if a := w.attempt("node-1"); a.State == v1alpha1.DefragmentationPlacing {
+		if a := w.attempt("node-1"); a.State == v1beta1.DefragmentationPlacing {
 			w.bind(waiting, "node-1")
 		}
 	}
-	assert.Equal(t, v1alpha1.DefragmentationSucceeded, w.attempt("node-1").State, w.attempt("node-1").Message)
+	assert.Equal(t, v1beta1.DefragmentationSucceeded, w.attempt("node-1").State, w.attempt("node-1").Message)
 	assert.Equal(t, []string{"pod-2"}, w.evicted)
 }
 
@@ -137,9 +137,9 @@ func TestAborts(t *testing.T) {
 			test.change(w, waiting)
 			assert.False(t, w.pass(test.passes))
 			a := w.attempt("node-1")
-			assert.Equal(t, v1alpha1.DefragmentationAborted, a.State)
+			assert.Equal(t, v1beta1.DefragmentationAborted, a.State)
 			assert.Contains(t, a.Message, test.want)
-			assert.NotNil(t, a.Ended)
+			assert.NotNil(t, a.EndTime)
 			assert.Empty(t, w.evicted)
 			assert.Contains(t, w.recordedEvents(), names.EventDefragmentationAborted)
 			w.taint("node-1")
@@ -169,7 +169,7 @@ func TestFitsMeanwhile(t *testing.T) {
 	w.pass(time.Second)
 	w.remove("pod-2")
 	require.True(t, w.pass(3*time.Second))
-	assert.Equal(t, v1alpha1.DefragmentationPlacing, w.attempt("node-1").State)
+	assert.Equal(t, v1beta1.DefragmentationPlacing, w.attempt("node-1").State)
 	require.True(t, w.bind(waiting, "node-1"))
 	require.False(t, w.pass(time.Second))
 	assert.Empty(t, w.evicted)
@@ -213,12 +213,12 @@ func TestHourlyLimit(t *testing.T) {
 	w.pod(small, "node-0")
 	w.pod(small, "node-1")
 	w.pod(large, "")
-	var node v1alpha1.GPUNode
+	var node v1beta1.GPUNode
 	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Name: "node-0"}, &node))
 	ended := metav1.NewMicroTime(w.clock.Now())
-	node.Status.Defragmentation = &v1alpha1.Defragmentation{ID: "old", State: v1alpha1.DefragmentationSucceeded, Ended: &ended}
+	node.Status.Defragmentation = &v1beta1.Defragmentation{ID: "old", State: v1beta1.DefragmentationSucceeded, EndTime: &ended}
 	for range 3 {
-		node.Status.Defragmentation.Evictions = append(node.Status.Defragmentation.Evictions, metav1.NewMicroTime(w.clock.Now()))
+		node.Status.Defragmentation.EvictionTimes = append(node.Status.Defragmentation.EvictionTimes, metav1.NewMicroTime(w.clock.Now()))
 	}
 	require.NoError(t, w.api.Status().Update(t.Context(), &node))
 	assert.False(t, w.pass(59*time.Minute))

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -29,13 +29,13 @@ const (
 
 // evict evicts the next pod, once the pod before it has another place. isProven tells that the plan was
 // proven in this step.
-func (d *Defragmenter) evict(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, isProven bool) (bool, error) {
+func (d *Defragmenter) evict(ctx context.Context, node *v1beta1.GPUNode, pod *corev1.Pod, isProven bool) (bool, error) {
 	a := node.Status.Defragmentation
-	next := slices.IndexFunc(a.Moves, func(m v1alpha1.DefragmentationMove) bool { return !m.Placed })
+	next := slices.IndexFunc(a.Moves, func(m v1beta1.DefragmentationMove) bool { return !m.Placed })
 	if next < 0 {
 		return true, d.awaitScheduling(ctx, node)
 	}
-	if m := &a.Moves[next]; m.Evicted != nil {
+	if m := &a.Moves[next]; m.EvictionTime != nil {
 		old, err := d.getPod(ctx, m.PodReference)
 		if err != nil {
 			return true, err
@@ -47,21 +47,21 @@ func (d *Defragmenter) evict(ctx context.Context, node *v1alpha1.GPUNode, pod *c
 	}
 	if !isProven {
 		if stop, err := d.proveAgain(ctx, node, pod, a.Moves[next:]); stop || err != nil {
-			return a.Ended == nil, err
+			return a.EndTime == nil, err
 		}
 	}
 	return d.evictOne(ctx, node, next)
 }
 
 // evictOne writes an eviction down and carries it out.
-func (d *Defragmenter) evictOne(ctx context.Context, node *v1alpha1.GPUNode, index int) (bool, error) {
+func (d *Defragmenter) evictOne(ctx context.Context, node *v1beta1.GPUNode, index int) (bool, error) {
 	before := node.DeepCopy()
 	a := node.Status.Defragmentation
 	m := &a.Moves[index]
 	now := metav1.NewMicroTime(d.Clock.Now())
-	a.Evictions = slices.DeleteFunc(recentEvictions(a, now.Time), func(t metav1.MicroTime) bool { return m.Evicted != nil && t.Equal(m.Evicted) })
-	a.Evictions = append(a.Evictions, now)
-	m.Evicted = &now
+	a.EvictionTimes = slices.DeleteFunc(recentEvictions(a, now.Time), func(t metav1.MicroTime) bool { return m.EvictionTime != nil && t.Equal(m.EvictionTime) })
+	a.EvictionTimes = append(a.EvictionTimes, now)
+	m.EvictionTime = &now
 	if err := d.save(ctx, node, before); err != nil {
 		return true, err
 	}
@@ -75,14 +75,14 @@ func (d *Defragmenter) evictOne(ctx context.Context, node *v1alpha1.GPUNode, ind
 		return false, d.abort(ctx, node, fmt.Sprintf("the eviction of pod %s/%s was refused: %s", m.Namespace, m.Name, refusal))
 	}
 	d.metrics.evictions.WithLabelValues("evicted").Inc()
-	d.podEvent(m.PodReference, "Evicted to make room for another pod; the replacement fits on node "+m.Node)
+	d.podEvent(m.PodReference, "Evicted to make room for another pod; the replacement fits on node "+m.ToNodeName)
 	return true, nil
 }
 
 // awaitReplacement waits until an evicted pod has released its devices and its replacement has a node.
-func (d *Defragmenter) awaitReplacement(ctx context.Context, node *v1alpha1.GPUNode, index int, isTerminating bool) (bool, error) {
+func (d *Defragmenter) awaitReplacement(ctx context.Context, node *v1beta1.GPUNode, index int, isTerminating bool) (bool, error) {
 	m := &node.Status.Defragmentation.Moves[index]
-	isLate := d.Clock.Now().Sub(m.Evicted.Time) >= replaceTimeout
+	isLate := d.Clock.Now().Sub(m.EvictionTime.Time) >= replaceTimeout
 	isHeld, err := d.holdsDevices(ctx, node.Name, m)
 	switch {
 	case err != nil:
@@ -109,14 +109,14 @@ func (d *Defragmenter) awaitReplacement(ctx context.Context, node *v1alpha1.GPUN
 // isReplaced reports whether an evicted pod has a replacement with a node: its controller has as many new pods
 // with a node as pods of it were evicted. It looks on the node of the plan first, and in the whole namespace
 // now and then, or always if all is set.
-func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1alpha1.DefragmentationMove, index int, all bool) (bool, error) {
+func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1beta1.DefragmentationMove, index int, all bool) (bool, error) {
 	last := &moves[index]
-	evicted := slices.DeleteFunc(slices.Clone(moves[:index+1]), func(m v1alpha1.DefragmentationMove) bool { return m.Owner != last.Owner })
-	since := evicted[0].Evicted.Add(-clockTolerance)
+	evicted := slices.DeleteFunc(slices.Clone(moves[:index+1]), func(m v1beta1.DefragmentationMove) bool { return m.OwnerUID != last.OwnerUID })
+	since := evicted[0].EvictionTime.Add(-clockTolerance)
 	isReplacement := func(p *corev1.Pod) bool {
 		owner := metav1.GetControllerOf(p)
-		return owner != nil && owner.UID == last.Owner && p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed &&
-			!p.CreationTimestamp.Time.Before(since) && !slices.ContainsFunc(moves, func(m v1alpha1.DefragmentationMove) bool { return m.UID == p.UID })
+		return owner != nil && owner.UID == last.OwnerUID && p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed &&
+			!p.CreationTimestamp.Time.Before(since) && !slices.ContainsFunc(moves, func(m v1beta1.DefragmentationMove) bool { return m.UID == p.UID })
 	}
 	count := func(options ...client.ListOption) (enough bool, err error) {
 		found := 0
@@ -130,7 +130,7 @@ func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1alpha1.Defragme
 		}
 		return found >= len(evicted), nil
 	}
-	if enough, err := count(client.MatchingFields{"spec.nodeName": last.Node}); enough || err != nil {
+	if enough, err := count(client.MatchingFields{"spec.nodeName": last.ToNodeName}); enough || err != nil {
 		return enough, err
 	}
 	now := d.Clock.Now()
@@ -142,18 +142,18 @@ func (d *Defragmenter) isReplaced(ctx context.Context, moves []v1alpha1.Defragme
 }
 
 // holdsDevices reports whether a claim holds what a pod had.
-func (d *Defragmenter) holdsDevices(ctx context.Context, node string, m *v1alpha1.DefragmentationMove) (bool, error) {
+func (d *Defragmenter) holdsDevices(ctx context.Context, node string, m *v1beta1.DefragmentationMove) (bool, error) {
 	var claims resourceapi.ResourceClaimList
 	if err := d.Client.List(ctx, &claims, client.InNamespace(m.Namespace), client.MatchingFields{drain.NodeIndex: node}); err != nil {
 		return false, fmt.Errorf("list the ResourceClaims of node %s: %w", node, err)
 	}
 	return slices.ContainsFunc(claims.Items, func(c resourceapi.ResourceClaim) bool {
 		return slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == names.DriverName && slices.Contains(m.From, r.Device)
+			return r.Driver == names.DriverName && slices.Contains(m.FromDevices, r.Device)
 		})
 	}), nil
 }
 
-func podOf(m *v1alpha1.DefragmentationMove) *drain.Pod {
+func podOf(m *v1beta1.DefragmentationMove) *drain.Pod {
 	return &drain.Pod{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, UID: m.UID}
 }

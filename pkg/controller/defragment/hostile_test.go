@@ -83,7 +83,7 @@ func TestPodsThatAreCreatedAgainEvictNobodyAgain(t *testing.T) {
 	waiting := w.scatter()
 	for i := range 50 {
 		w.pass(61 * time.Second)
-		if a := w.attempt("node-1"); a != nil && a.Ended == nil {
+		if a := w.attempt("node-1"); a != nil && a.EndTime == nil {
 			w.taint("node-1")
 			w.pass(time.Second)
 			w.pass(3 * time.Second)

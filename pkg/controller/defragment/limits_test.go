@@ -21,14 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
 // freezeCache makes the cache keep the GPUNodes that it has now.
 func (w *world) freezeCache() {
 	w.t.Helper()
-	var list v1alpha1.GPUNodeList
+	var list v1beta1.GPUNodeList
 	require.NoError(w.t, w.api.List(w.t.Context(), &list))
 	w.cached = &list
 }
@@ -55,9 +55,9 @@ func TestHourlyLimitWithALateCache(t *testing.T) {
 	w.pod(small, "node-1")
 	w.pod(large, "")
 	w.freezeCache()
-	w.change("node-0", func(a *v1alpha1.Defragmentation) {
+	w.change("node-0", func(a *v1beta1.Defragmentation) {
 		ended := metav1.NewMicroTime(w.clock.Now())
-		a.ID, a.State, a.Ended, a.Evictions = "old", v1alpha1.DefragmentationSucceeded, &ended, []metav1.MicroTime{ended, ended, ended}
+		a.ID, a.State, a.EndTime, a.EvictionTimes = "old", v1beta1.DefragmentationSucceeded, &ended, []metav1.MicroTime{ended, ended, ended}
 	})
 	assert.False(t, w.pass(time.Minute))
 	assert.Nil(t, w.attempt("node-1"))
@@ -82,13 +82,13 @@ func TestAttemptThatCannotBeEnded(t *testing.T) {
 	require.True(t, busy)
 	a := w.attempt("node-2")
 	require.NotNil(t, a)
-	assert.Nil(t, w.attempt("node-1").Ended)
-	assert.NotEqual(t, "node-1", a.Moves[0].Node, "a node with an attempt is not used")
+	assert.Nil(t, w.attempt("node-1").EndTime)
+	assert.NotEqual(t, "node-1", a.Moves[0].ToNodeName, "a node with an attempt is not used")
 	assert.Equal(t, other, a.Pod.Name, "pods of the namespace of the other attempt are left alone for a while")
 
 	w.fail = nil
 	require.True(t, w.pass(time.Second))
-	assert.NotNil(t, w.attempt("node-1").Ended)
+	assert.NotNil(t, w.attempt("node-1").EndTime)
 }
 
 // Pods that wait for something else do not use up the limit of pods for which plans are made.
@@ -121,20 +121,20 @@ func TestAvailableNodes(t *testing.T) {
 	now := time.Unix(2e9, 0)
 	at := func(ago time.Duration) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(now.Add(-ago))) }
 	for name, test := range map[string]struct {
-		state   v1alpha1.State
-		attempt *v1alpha1.Defragmentation
+		state   v1beta1.State
+		attempt *v1beta1.Defragmentation
 		want    bool
 	}{
 		"new":                   {"", nil, true},
-		"failed switch":         {v1alpha1.Failed, nil, true},
-		"switching":             {v1alpha1.Draining, nil, false},
-		"succeeded":             {v1alpha1.Idle, &v1alpha1.Defragmentation{State: v1alpha1.DefragmentationSucceeded, Ended: at(0)}, true},
-		"aborted recently":      {v1alpha1.Idle, &v1alpha1.Defragmentation{State: v1alpha1.DefragmentationAborted, Ended: at(time.Minute)}, false},
-		"aborted long ago":      {v1alpha1.Idle, &v1alpha1.Defragmentation{State: v1alpha1.DefragmentationAborted, Ended: at(time.Hour)}, true},
-		"with an attempt":       {v1alpha1.Idle, &v1alpha1.Defragmentation{Deadline: *at(-time.Minute)}, false},
-		"with one of yesterday": {v1alpha1.Idle, &v1alpha1.Defragmentation{Deadline: *at(24 * time.Hour)}, false},
+		"failed switch":         {v1beta1.Failed, nil, true},
+		"switching":             {v1beta1.Draining, nil, false},
+		"succeeded":             {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationSucceeded, EndTime: at(0)}, true},
+		"aborted recently":      {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(time.Minute)}, false},
+		"aborted long ago":      {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(time.Hour)}, true},
+		"with an attempt":       {v1beta1.Idle, &v1beta1.Defragmentation{DeadlineTime: *at(-time.Minute)}, false},
+		"with one of yesterday": {v1beta1.Idle, &v1beta1.Defragmentation{DeadlineTime: *at(24 * time.Hour)}, false},
 	} {
-		node := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{State: test.state, Defragmentation: test.attempt}}
+		node := &v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{State: test.state, Defragmentation: test.attempt}}
 		assert.Equal(t, test.want, isAvailable(node, now), name)
 	}
 }
@@ -151,7 +151,7 @@ func TestPlanThatIsInvalid(t *testing.T) {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "GPUNode"}, node, nil)
 	}
 	require.True(t, w.pass(time.Minute))
-	attempts := []*v1alpha1.Defragmentation{w.attempt("node-0"), w.attempt("node-1")}
+	attempts := []*v1beta1.Defragmentation{w.attempt("node-0"), w.attempt("node-1")}
 	for _, a := range attempts {
 		if a != nil {
 			assert.Equal(t, second, a.Pod.Name)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
@@ -48,7 +48,7 @@ func (d *Defragmenter) readForSearch(ctx context.Context, nodes []string, waitin
 
 // check proves the plan of an attempt again, for the moves that are left. The error is a *defrag.Refusal if it does
 // not hold any more.
-func (d *Defragmenter) check(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, left []v1alpha1.DefragmentationMove) error {
+func (d *Defragmenter) check(ctx context.Context, node *v1beta1.GPUNode, pod *corev1.Pod, left []v1beta1.DefragmentationMove) error {
 	plan := &defrag.Plan{Pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, Node: node.Name}
 	for _, device := range node.Status.Defragmentation.Devices {
 		plan.Devices = append(plan.Devices, defrag.Device{Device: device})
@@ -59,8 +59,8 @@ func (d *Defragmenter) check(ctx context.Context, node *v1alpha1.GPUNode, pod *c
 	nodes := []string{node.Name}
 	// Also the nodes of the moves that are done: a replacement may have taken the place of another pod.
 	for _, m := range node.Status.Defragmentation.Moves {
-		if !slices.Contains(nodes, m.Node) {
-			nodes = append(nodes, m.Node)
+		if !slices.Contains(nodes, m.ToNodeName) {
+			nodes = append(nodes, m.ToNodeName)
 		}
 	}
 	in := d.newInput()

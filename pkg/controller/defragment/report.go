@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -40,7 +40,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 // reportStart reports that an attempt has begun.
-func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) {
+func (d *Defragmenter) reportStart(ctx context.Context, node *v1beta1.GPUNode) {
 	a := node.Status.Defragmentation
 	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, podNames(a.Moves))
 	klog.FromContext(ctx).Info("Defragmentation started", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", podNames(a.Moves))
@@ -50,10 +50,10 @@ func (d *Defragmenter) reportStart(ctx context.Context, node *v1alpha1.GPUNode) 
 }
 
 // reportEnd reports that an attempt has ended.
-func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
+func (d *Defragmenter) reportEnd(ctx context.Context, node *v1beta1.GPUNode) {
 	a := node.Status.Defragmentation
 	kind, reason := corev1.EventTypeNormal, names.EventDefragmentationSucceeded
-	if a.State == v1alpha1.DefragmentationAborted {
+	if a.State == v1beta1.DefragmentationAborted {
 		kind, reason = corev1.EventTypeWarning, names.EventDefragmentationAborted
 	}
 	klog.FromContext(ctx).Info("Defragmentation finished", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
@@ -61,18 +61,18 @@ func (d *Defragmenter) reportEnd(ctx context.Context, node *v1alpha1.GPUNode) {
 	d.event(node, kind, reason, fmt.Sprintf("Pod %s/%s: %s", a.Pod.Namespace, a.Pod.Name, a.Message))
 }
 
-func (d *Defragmenter) event(node *v1alpha1.GPUNode, kind, reason, note string) {
+func (d *Defragmenter) event(node *v1beta1.GPUNode, kind, reason, note string) {
 	d.Events.Eventf(node.EventObject(), nil, kind, reason, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
-func (d *Defragmenter) podEvent(pod v1alpha1.PodReference, note string) {
+func (d *Defragmenter) podEvent(pod v1beta1.PodReference, note string) {
 	d.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 	}, nil, corev1.EventTypeNormal, names.EventDefragmentation, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
-func podNames(moves []v1alpha1.DefragmentationMove) string {
+func podNames(moves []v1beta1.DefragmentationMove) string {
 	var all []string
 	for _, m := range moves {
 		all = append(all, m.Namespace+"/"+m.Name)

@@ -10,19 +10,19 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
 // reserve waits for the taints, proves the plan again and dry-runs the evictions.
-func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod) (bool, error) {
+func (d *Defragmenter) reserve(ctx context.Context, node *v1beta1.GPUNode, pod *corev1.Pod) (bool, error) {
 	a := node.Status.Defragmentation
 	tainted, err := d.isTainted(ctx, node.Name, a)
 	now := d.Clock.Now()
 	switch since := d.taintedSince[a.ID]; {
 	case err != nil:
 		return true, err
-	case !tainted && now.Sub(a.Started.Time) >= taintTimeout:
+	case !tainted && now.Sub(a.StartTime.Time) >= taintTimeout:
 		return false, d.abort(ctx, node, fmt.Sprintf("the plugin of the node did not taint the reserved devices in %s; check that its pod on node %s runs", taintTimeout, node.Name))
 	case !tainted:
 		return true, nil
@@ -33,7 +33,7 @@ func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod 
 		return true, nil
 	}
 	if stop, err := d.proveAgain(ctx, node, pod, a.Moves); stop || err != nil {
-		return a.Ended == nil, err
+		return a.EndTime == nil, err
 	}
 	for i := range a.Moves {
 		m := &a.Moves[i]
@@ -46,7 +46,7 @@ func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod 
 		}
 	}
 	before := node.DeepCopy()
-	a.State = v1alpha1.DefragmentationEvicting
+	a.State = v1beta1.DefragmentationEvicting
 	if err := d.save(ctx, node, before); err != nil {
 		return true, err
 	}
@@ -55,7 +55,7 @@ func (d *Defragmenter) reserve(ctx context.Context, node *v1alpha1.GPUNode, pod 
 
 // isTainted reports whether the API server has the taints of an attempt. Devices that are not published
 // need none.
-func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1alpha1.Defragmentation) (bool, error) {
+func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1beta1.Defragmentation) (bool, error) {
 	published, err := d.slices(ctx, node)
 	if err != nil {
 		return false, err
@@ -66,7 +66,7 @@ func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1alpha1.D
 		}
 		for _, device := range published[i].Spec.Devices {
 			isReserved := func(t resourceapi.DeviceTaint) bool { return t.Key == names.TaintReserved && t.Value == a.ID }
-			if slices.Contains(a.Reserved, device.Name) && !slices.ContainsFunc(device.Taints, isReserved) {
+			if slices.Contains(a.ReservedDevices, device.Name) && !slices.ContainsFunc(device.Taints, isReserved) {
 				return false, nil
 			}
 		}
@@ -76,7 +76,7 @@ func (d *Defragmenter) isTainted(ctx context.Context, node string, a *v1alpha1.D
 
 // proveAgain proves the plan again for the moves that are left. It returns true if no more pods are evicted: the
 // plan does not hold any more, or the waiting pod fits.
-func (d *Defragmenter) proveAgain(ctx context.Context, node *v1alpha1.GPUNode, pod *corev1.Pod, left []v1alpha1.DefragmentationMove) (bool, error) {
+func (d *Defragmenter) proveAgain(ctx context.Context, node *v1beta1.GPUNode, pod *corev1.Pod, left []v1beta1.DefragmentationMove) (bool, error) {
 	tainted, err := d.isTainted(ctx, node.Name, node.Status.Defragmentation)
 	if err != nil {
 		return false, err

@@ -11,24 +11,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // A controller that continues an attempt proves the plan again before it evicts a pod.
 func TestRestartProvesAgain(t *testing.T) {
-	for name, change := range map[string]func(w *world, a *v1alpha1.Defragmentation){
-		"before the first eviction": func(*world, *v1alpha1.Defragmentation) {},
-		"before a recorded eviction": func(w *world, a *v1alpha1.Defragmentation) {
+	for name, change := range map[string]func(w *world, a *v1beta1.Defragmentation){
+		"before the first eviction": func(*world, *v1beta1.Defragmentation) {},
+		"before a recorded eviction": func(w *world, a *v1beta1.Defragmentation) {
 			now := metav1.NewMicroTime(w.clock.Now())
-			a.Moves[0].Evicted, a.Evictions = &now, []metav1.MicroTime{now}
+			a.Moves[0].EvictionTime, a.EvictionTimes = &now, []metav1.MicroTime{now}
 		},
 	} {
 		for _, holds := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				w, _ := scattered(t)
 				w.taint("node-1")
-				w.change("node-1", func(a *v1alpha1.Defragmentation) {
-					a.State = v1alpha1.DefragmentationEvicting
+				w.change("node-1", func(a *v1beta1.Defragmentation) {
+					a.State = v1beta1.DefragmentationEvicting
 					change(w, a)
 				})
 				w.start()
@@ -36,8 +36,8 @@ func TestRestartProvesAgain(t *testing.T) {
 					assert.True(t, w.pass(5*time.Minute))
 					assert.Equal(t, []string{"pod-2"}, w.evicted)
 					a := w.attempt("node-1")
-					assert.Equal(t, []metav1.MicroTime{*a.Moves[0].Evicted}, a.Evictions, "counted once")
-					assert.True(t, a.Moves[0].Evicted.Time.Equal(w.clock.Now()), "counted from when it happened")
+					assert.Equal(t, []metav1.MicroTime{*a.Moves[0].EvictionTime}, a.EvictionTimes, "counted once")
+					assert.True(t, a.Moves[0].EvictionTime.Time.Equal(w.clock.Now()), "counted from when it happened")
 					return
 				}
 				for range 5 {
@@ -87,9 +87,9 @@ func TestReplacementTakesAnotherPlace(t *testing.T) {
 	require.True(t, w.pass(time.Minute))
 	moves := w.attempt("node-1").Moves
 	require.Len(t, moves, 2)
-	require.NotEqual(t, moves[0].Node, moves[1].Node)
+	require.NotEqual(t, moves[0].ToNodeName, moves[1].ToNodeName)
 	w.evicts("node-1")
-	require.True(t, w.bind(w.pod(small, ""), moves[1].Node))
+	require.True(t, w.bind(w.pod(small, ""), moves[1].ToNodeName))
 	require.True(t, w.pass(time.Second))
 	require.True(t, w.attempt("node-1").Moves[0].Placed)
 	require.True(t, w.pass(time.Second), w.attempt("node-1").Message)
@@ -119,8 +119,8 @@ func TestEvictionsEndAtTheDeadline(t *testing.T) {
 	w, _ := scattered(t)
 	w.taint("node-1")
 	w.pass(time.Second)
-	w.change("node-1", func(a *v1alpha1.Defragmentation) {
-		a.Deadline = metav1.NewMicroTime(w.clock.Now().Add(13 * time.Second))
+	w.change("node-1", func(a *v1beta1.Defragmentation) {
+		a.DeadlineTime = metav1.NewMicroTime(w.clock.Now().Add(13 * time.Second))
 	})
 	calls := 0
 	w.onEvict = func(ctx context.Context, _ bool) {
@@ -184,18 +184,18 @@ func TestNamespacesAreListedRarely(t *testing.T) {
 
 // A cache that still has an attempt of a moment ago changes nothing.
 func TestAttemptThatOnlyTheCacheHas(t *testing.T) {
-	for name, now := range map[string]func(*v1alpha1.Defragmentation) *v1alpha1.Defragmentation{
-		"ended": func(a *v1alpha1.Defragmentation) *v1alpha1.Defragmentation {
-			ended := metav1.NewMicroTime(a.Started.Add(time.Second))
-			a.State, a.Ended, a.Message = v1alpha1.DefragmentationAborted, &ended, "the node was switched"
+	for name, now := range map[string]func(*v1beta1.Defragmentation) *v1beta1.Defragmentation{
+		"ended": func(a *v1beta1.Defragmentation) *v1beta1.Defragmentation {
+			ended := metav1.NewMicroTime(a.StartTime.Add(time.Second))
+			a.State, a.EndTime, a.Message = v1beta1.DefragmentationAborted, &ended, "the node was switched"
 			return a
 		},
-		"removed": func(*v1alpha1.Defragmentation) *v1alpha1.Defragmentation { return nil },
+		"removed": func(*v1beta1.Defragmentation) *v1beta1.Defragmentation { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := scattered(t)
 			w.freezeCache()
-			var node v1alpha1.GPUNode
+			var node v1beta1.GPUNode
 			require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node))
 			node.Status.Defragmentation = now(node.Status.Defragmentation)
 			require.NoError(t, w.api.Status().Update(t.Context(), &node))

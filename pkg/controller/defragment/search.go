@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
@@ -41,7 +41,7 @@ const (
 
 // search finds a waiting pod for which there is a plan, and begins an attempt. It returns whether it
 // began one.
-func (d *Defragmenter) search(ctx context.Context, nodes []v1alpha1.GPUNode) (bool, error) {
+func (d *Defragmenter) search(ctx context.Context, nodes []v1beta1.GPUNode) (bool, error) {
 	now := d.Clock.Now()
 	left := d.PerHour
 	for i := range nodes {
@@ -124,7 +124,7 @@ func ownersOf(pods []corev1.Pod) map[types.UID]types.UID {
 
 // waitingPods returns the pods that have waited for long enough, some of each namespace, and the oldest
 // pods of a namespace first.
-func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1alpha1.GPUNode, now time.Time) ([]*corev1.Pod, error) {
+func (d *Defragmenter) waitingPods(ctx context.Context, nodes []v1beta1.GPUNode, now time.Time) ([]*corev1.Pod, error) {
 	aborted := map[string]bool{}
 	for i := range nodes {
 		if a := nodes[i].Status.Defragmentation; abortedRecently(a, now) {
@@ -193,23 +193,23 @@ func roundRobin(byNamespace map[string][]*corev1.Pod, offset int) (out []*corev1
 }
 
 // abortedRecently reports whether an attempt was aborted, or could not be ended at its deadline, a short time ago.
-func abortedRecently(a *v1alpha1.Defragmentation, now time.Time) bool {
-	if a == nil || a.State == v1alpha1.DefragmentationSucceeded {
+func abortedRecently(a *v1beta1.Defragmentation, now time.Time) bool {
+	if a == nil || a.State == v1beta1.DefragmentationSucceeded {
 		return false
 	}
-	backoff, ended := abortBackoff, a.Deadline
-	if slices.ContainsFunc(a.Moves, func(m v1alpha1.DefragmentationMove) bool { return m.Evicted != nil }) {
+	backoff, ended := abortBackoff, a.DeadlineTime
+	if slices.ContainsFunc(a.Moves, func(m v1beta1.DefragmentationMove) bool { return m.EvictionTime != nil }) {
 		backoff = vainBackoff
 	}
-	if a.Ended != nil {
-		ended = *a.Ended
+	if a.EndTime != nil {
+		ended = *a.EndTime
 	}
 	return now.Sub(ended.Time) < backoff
 }
 
 // nodesToSearch returns the names of the nodes that a plan may use, starting with those that the last
 // search did not reach.
-func (d *Defragmenter) nodesToSearch(nodes []v1alpha1.GPUNode, now time.Time) (names []string) {
+func (d *Defragmenter) nodesToSearch(nodes []v1beta1.GPUNode, now time.Time) (names []string) {
 	for i := range nodes {
 		if isAvailable(&nodes[i], now) {
 			names = append(names, nodes[i].Name)
@@ -225,9 +225,9 @@ func (d *Defragmenter) nodesToSearch(nodes []v1alpha1.GPUNode, now time.Time) (n
 
 // isAvailable reports whether a plan may use a node: it is not being switched to another profile, no attempt
 // was aborted there recently, and none has to be ended there.
-func isAvailable(node *v1alpha1.GPUNode, now time.Time) bool {
+func isAvailable(node *v1beta1.GPUNode, now time.Time) bool {
 	s := &node.Status
-	isSwitching := s.State != "" && s.State != v1alpha1.Idle && s.State != v1alpha1.Failed
-	hasAttempt := s.Defragmentation != nil && s.Defragmentation.Ended == nil
+	isSwitching := s.State != "" && s.State != v1beta1.Idle && s.State != v1beta1.Failed
+	hasAttempt := s.Defragmentation != nil && s.Defragmentation.EndTime == nil
 	return !isSwitching && !hasAttempt && !abortedRecently(s.Defragmentation, now)
 }

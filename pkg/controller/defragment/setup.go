@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -122,7 +122,7 @@ func (d *Defragmenter) run(ctx context.Context) error {
 func (d *Defragmenter) Step(ctx context.Context) (busy bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	var nodes v1alpha1.GPUNodeList
+	var nodes v1beta1.GPUNodeList
 	if err := d.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list GPUNodes: %w", err)
 	}
@@ -130,7 +130,7 @@ func (d *Defragmenter) Step(ctx context.Context) (busy bool, err error) {
 	for i := range nodes.Items {
 		name, a := nodes.Items[i].Name, nodes.Items[i].Status.Defragmentation
 		switch {
-		case a == nil || a.Ended != nil:
+		case a == nil || a.EndTime != nil:
 		case a.Active(now):
 			active = name
 		default:

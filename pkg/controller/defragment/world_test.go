@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
@@ -57,7 +57,7 @@ type world struct {
 	// fail makes writes of the status of GPUNodes fail.
 	fail func(node string) error
 	// cached are the GPUNodes of a cache that is late, nil: it is not.
-	cached *v1alpha1.GPUNodeList
+	cached *v1beta1.GPUNodeList
 	// listed has what was listed from the API server.
 	listed []string
 	made   int
@@ -66,7 +66,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	byNode := func(o client.Object) []string {
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(2e9, 0)), events: events.NewFakeRecorder(100), grants: map[string]*allocator.Grant{},
 	}
-	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.GPUNode{}).
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta1.GPUNode{}).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, byNode).
 		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	cache := interceptor.NewClient(w.api, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if nodes, ok := list.(*v1alpha1.GPUNodeList); ok && w.cached != nil {
+			if nodes, ok := list.(*v1beta1.GPUNodeList); ok && w.cached != nil {
 				w.cached.DeepCopyInto(nodes)
 				return nil
 			}
@@ -179,7 +179,7 @@ func (w *world) node(name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}},
 	})
-	w.create(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	w.create(&v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	w.publish()
 }
 
@@ -205,7 +205,7 @@ func (w *world) taint(node string) {
 		s := &list.Items[i]
 		for j := range s.Spec.Devices {
 			s.Spec.Devices[j].Taints = nil
-			if a.Active(w.clock.Now()) && slices.Contains(a.Reserved, s.Spec.Devices[j].Name) {
+			if a.Active(w.clock.Now()) && slices.Contains(a.ReservedDevices, s.Spec.Devices[j].Name) {
 				s.Spec.Devices[j].Taints = []resourceapi.DeviceTaint{{Key: names.TaintReserved, Value: a.ID, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			}
 		}
@@ -314,12 +314,12 @@ func (w *world) release(name string) {
 }
 
 // change changes the attempt on a node.
-func (w *world) change(node string, change func(*v1alpha1.Defragmentation)) {
+func (w *world) change(node string, change func(*v1beta1.Defragmentation)) {
 	w.t.Helper()
-	var n v1alpha1.GPUNode
+	var n v1beta1.GPUNode
 	require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: node}, &n))
 	if n.Status.Defragmentation == nil {
-		n.Status.Defragmentation = &v1alpha1.Defragmentation{}
+		n.Status.Defragmentation = &v1beta1.Defragmentation{}
 	}
 	change(n.Status.Defragmentation)
 	require.NoError(w.t, w.api.Status().Update(w.t.Context(), &n))
@@ -333,9 +333,9 @@ func (w *world) pin(name, node string) {
 	require.NoError(w.t, w.api.Update(w.t.Context(), pod))
 }
 
-func (w *world) attempt(node string) *v1alpha1.Defragmentation {
+func (w *world) attempt(node string) *v1beta1.Defragmentation {
 	w.t.Helper()
-	var n v1alpha1.GPUNode
+	var n v1beta1.GPUNode
 	require.NoError(w.t, w.api.Get(w.t.Context(), types.NamespacedName{Name: node}, &n))
 	return n.Status.Defragmentation
 }

@@ -10,14 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Blockers finds the holders that cannot be evicted, by a dry run. With an error it returns
 // those that were found so far.
-func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([]v1alpha1.Blocker, error) {
-	var blockers []v1alpha1.Blocker
+func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([]v1beta1.Blocker, error) {
+	var blockers []v1beta1.Blocker
 	var errs []error
 	tried := map[types.UID]bool{}
 	for i := range holders {
@@ -27,7 +27,7 @@ func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([
 				continue // The claim may be released when its pods have left.
 			}
 			for _, device := range h.Devices {
-				blockers = append(blockers, v1alpha1.Blocker{Name: device, Message: fmt.Sprintf("reserved for %s by claim %s", h.Other, h.Claim)})
+				blockers = append(blockers, v1beta1.Blocker{Name: device, Message: fmt.Sprintf("reserved for %s by claim %s", h.Other, h.Claim)})
 			}
 			continue
 		}
@@ -51,7 +51,7 @@ func hasPods(holders []Holder, claim types.NamespacedName) bool {
 
 // StillBlocks repeats the dry run for a pod that could not be evicted. It returns the pod
 // with the current reason, nil if it can be evicted or is gone.
-func (d *Drainer) StillBlocks(ctx context.Context, b *v1alpha1.Blocker, force bool) (*v1alpha1.Blocker, error) {
+func (d *Drainer) StillBlocks(ctx context.Context, b *v1beta1.Blocker, force bool) (*v1beta1.Blocker, error) {
 	var pod corev1.Pod
 	err := d.Reader.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, &pod)
 	if apierrors.IsNotFound(err) || err == nil && pod.UID != b.UID {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -71,8 +71,8 @@ func (h *Holder) Text(now time.Time) string {
 
 // Blocker describes the pod in the status of a switch, with the reason why it does not
 // leave.
-func (h *Holder) Blocker(why string) v1alpha1.Blocker {
-	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
+func (h *Holder) Blocker(why string) v1beta1.Blocker {
+	return v1beta1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }
 
 // asked reports whether to evict the pod. A pod that is being deleted is not evicted again;

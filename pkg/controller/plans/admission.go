@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -22,7 +22,7 @@ import (
 // withdrawn first: unless that is certain, nobody else is admitted. Each write requires that the
 // GPUNode is the one that was observed, so a node that has begun meanwhile keeps its place.
 func (d *Decider) admit(ctx context.Context, f *fleet, admitted map[string]string) error {
-	var withdraw, admit []*v1alpha1.GPUNode
+	var withdraw, admit []*v1beta1.GPUNode
 	to := map[string]string{}
 	for _, g := range f.gpuNodes {
 		to[g.Name] = admitted[g.Name]
@@ -30,7 +30,7 @@ func (d *Decider) admit(ctx context.Context, f *fleet, admitted map[string]strin
 			to[g.Name] = cmp.Or(to[g.Name], n.Keeps())
 		}
 		switch {
-		case to[g.Name] == g.Status.Admitted:
+		case to[g.Name] == g.Status.AdmittedHash:
 			d.resume(g.Name)
 		case to[g.Name] != "":
 			admit = append(admit, g)
@@ -41,7 +41,7 @@ func (d *Decider) admit(ctx context.Context, f *fleet, admitted map[string]strin
 	var refused error
 	for _, g := range slices.Concat(withdraw, admit) {
 		next := g.DeepCopy()
-		next.Status.Admitted = to[g.Name]
+		next.Status.AdmittedHash = to[g.Name]
 		err := d.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(g, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			d.nodes[g.Name] = next
@@ -122,16 +122,16 @@ func (d *Decider) SetProblem(node, reason, message string) {
 
 // mayBegin reports whether a node may begin to switch to a profile: it has it, disturbs nobody, or
 // was admitted.
-func (d *Decider) mayBegin(g *v1alpha1.GPUNode, hash string) bool {
+func (d *Decider) mayBegin(g *v1beta1.GPUNode, hash string) bool {
 	s := &g.Status
 	d.mu.Lock()
 	_, suspended := d.suspended[g.Name]
 	d.mu.Unlock()
-	return rollout.HashOf(s.Applied) == hash || rollout.Joins(s) || s.Admitted == hash && !suspended
+	return rollout.HashOf(s.Applied) == hash || rollout.Joins(s) || s.AdmittedHash == hash && !suspended
 }
 
 // Of returns what the plan that selects a node gives it, or nil if no plan selects it.
-func (d *Decider) Of(g *v1alpha1.GPUNode, labels map[string]string) *state.Given {
+func (d *Decider) Of(g *v1beta1.GPUNode, labels map[string]string) *state.Given {
 	d.mu.Lock()
 	order := d.order
 	d.mu.Unlock()
@@ -142,11 +142,11 @@ func given(p *plan, joining bool) *state.Given {
 	if p == nil {
 		return nil
 	}
-	return &state.Given{Plan: p.Name, Profile: p.Spec.Profile, Snapshot: rollout.Assign(p.PartitionPlan, joining)}
+	return &state.Given{Plan: p.Name, Profile: p.Spec.ProfileName, Snapshot: rollout.Assign(p.PartitionPlan, joining)}
 }
 
 // Pending returns why a node may not have a profile yet, or nil if it may.
-func (d *Decider) Pending(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot) *state.Pending {
+func (d *Decider) Pending(g *v1beta1.GPUNode, wanted *v1beta1.ProfileSnapshot) *state.Pending {
 	s := &g.Status
 	if s.Desired == nil || s.Desired.Hash == wanted.Hash || d.mayBegin(g, wanted.Hash) {
 		return nil
@@ -154,34 +154,34 @@ func (d *Decider) Pending(g *v1alpha1.GPUNode, wanted *v1alpha1.ProfileSnapshot)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch stopped := d.result.Stopped[wanted.Hash]; {
-	case wanted.Source == v1alpha1.FromPlan:
+	case wanted.Source == v1beta1.FromPlan:
 		return &state.Pending{Reason: names.ReasonWaitsForPlan, Message: fmt.Sprintf(
-			"PartitionPlan %s gives the node another version of profile %s later", wanted.Plan, wanted.Profile)}
+			"PartitionPlan %s gives the node another version of profile %s later", wanted.PlanName, wanted.ProfileName)}
 	case len(stopped) > 0:
 		failed := make([]string, 0, len(stopped))
 		for i := range stopped {
-			failed = append(failed, stopped[i].Node+": "+stopped[i].Reason)
+			failed = append(failed, stopped[i].NodeName+": "+stopped[i].Reason)
 		}
 		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
-			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.Profile), d.MaxFailures.String(), text.List(failed, 5))}
-	case s.OrdersTaints():
+			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
+	case s.RequestsTaints():
 		return nil // It has the place of another switch, which this one replaces.
 	}
 	return &state.Pending{Reason: names.ReasonWaitsForNodes, Message: fmt.Sprintf(
-		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", state.ProfileText(wanted.Profile), d.MaxUnavailable.String())}
+		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", state.ProfileText(wanted.ProfileName), d.MaxUnavailable.String())}
 }
 
 // Admitted reports whether a node may begin the switch that it has planned. Otherwise others says
 // what it waits for.
-func (d *Decider) Admitted(g *v1alpha1.GPUNode) (ok bool, others string) {
+func (d *Decider) Admitted(g *v1beta1.GPUNode) (ok bool, others string) {
 	s := &g.Status
 	switch {
 	case s.Switch == nil:
 		return false, ""
-	case s.OrdersTaints(), d.mayBegin(g, s.Switch.To.Hash):
+	case s.RequestsTaints(), d.mayBegin(g, s.Switch.To.Hash):
 		return true, ""
-	case s.Switch.To.Source == v1alpha1.FromPlan:
-		return false, fmt.Sprintf(": kubectl tranche rollout status %s says why", s.Switch.To.Plan)
+	case s.Switch.To.Source == v1beta1.FromPlan:
+		return false, fmt.Sprintf(": kubectl tranche rollout status %s says why", s.Switch.To.PlanName)
 	}
 	moving, _ := d.Switching()
 	return false, fmt.Sprintf(": %d are being switched, and %s may be at once (--max-unavailable)", moving, d.MaxUnavailable.String())
@@ -195,10 +195,10 @@ func (d *Decider) Switching() (nodes, limit int) {
 }
 
 // Plans returns the plans as they were decided last.
-func (d *Decider) Plans() []*v1alpha1.PartitionPlan {
+func (d *Decider) Plans() []*v1beta1.PartitionPlan {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := make([]*v1alpha1.PartitionPlan, 0, len(d.order))
+	all := make([]*v1beta1.PartitionPlan, 0, len(d.order))
 	for _, p := range d.order {
 		all = append(all, p.PartitionPlan)
 	}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
@@ -36,13 +36,13 @@ type Decider struct {
 	// deciding serializes decisions. It is held while a decision is written.
 	deciding sync.Mutex
 	// profiles, chosen, written, nodes, plans and listed belong to Decide.
-	profiles map[string]*v1alpha1.ProfileSnapshot
+	profiles map[string]*v1beta1.ProfileSnapshot
 	chosen   map[string]chosen
 	written  map[string]time.Time
 	// nodes and plans are newer than the caches may be. listed: that is certain, because they
 	// were read from the API server once.
-	nodes  assumed[*v1alpha1.GPUNode]
-	plans  assumed[*v1alpha1.PartitionPlan]
+	nodes  assumed[*v1beta1.GPUNode]
+	plans  assumed[*v1beta1.PartitionPlan]
 	listed bool
 
 	// mu guards what follows.
@@ -141,11 +141,11 @@ func (d *Decider) list(ctx context.Context) error {
 	if d.listed {
 		return nil
 	}
-	var nodes v1alpha1.GPUNodeList
+	var nodes v1beta1.GPUNodeList
 	if err := d.Reader.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("list the GPUNodes: %w", err)
 	}
-	var all v1alpha1.PartitionPlanList
+	var all v1beta1.PartitionPlanList
 	if err := d.Reader.List(ctx, &all); err != nil {
 		return fmt.Errorf("list the PartitionPlans: %w", err)
 	}
@@ -158,7 +158,7 @@ func (d *Decider) list(ctx context.Context) error {
 func (d *Decider) decide(ctx context.Context, p *plan, nodes []*rollout.Node, now time.Time) (rollout.Decision, error) {
 	var decision rollout.Decision
 	for range 3 {
-		profile, err := d.profile(ctx, p.Spec.Profile, d.Client)
+		profile, err := d.profile(ctx, p.Spec.ProfileName, d.Client)
 		if err != nil {
 			return rollout.Decision{Admitted: admissions(nodes)}, err
 		}
@@ -192,8 +192,8 @@ func admissions(nodes []*rollout.Node) map[string]string {
 }
 
 // starts reports whether a decision begins anything.
-func starts(decision *rollout.Decision, p *v1alpha1.PartitionPlan, nodes []*rollout.Node) bool {
-	if decision.Status.Revision != p.Status.Revision || decision.Status.Target != p.Status.Target {
+func starts(decision *rollout.Decision, p *v1beta1.PartitionPlan, nodes []*rollout.Node) bool {
+	if decision.Status.Revision != p.Status.Revision || decision.Status.TargetRevision != p.Status.TargetRevision {
 		return true
 	}
 	for _, n := range nodes {
@@ -206,12 +206,12 @@ func starts(decision *rollout.Decision, p *v1alpha1.PartitionPlan, nodes []*roll
 
 // refresh reads a plan and its profile from the API server, and reports whether they are those
 // that were known.
-func (d *Decider) refresh(ctx context.Context, p *plan, known *v1alpha1.ProfileSnapshot) (bool, error) {
-	var live v1alpha1.PartitionPlan
+func (d *Decider) refresh(ctx context.Context, p *plan, known *v1beta1.ProfileSnapshot) (bool, error) {
+	var live v1beta1.PartitionPlan
 	if err := d.Reader.Get(ctx, client.ObjectKeyFromObject(p.PartitionPlan), &live); err != nil {
 		return false, fmt.Errorf("read PartitionPlan %s: %w", p.Name, err)
 	}
-	profile, err := d.profile(ctx, live.Spec.Profile, d.Reader)
+	profile, err := d.profile(ctx, live.Spec.ProfileName, d.Reader)
 	if err != nil {
 		return false, err
 	}
@@ -219,7 +219,7 @@ func (d *Decider) refresh(ctx context.Context, p *plan, known *v1alpha1.ProfileS
 	d.plans[p.Name] = &live
 	*p = *newPlan(&live)
 	if rollout.HashOf(profile) != rollout.HashOf(known) {
-		return false, fmt.Errorf("%w: PartitionProfile %s in the cache is not the newest", ErrOutdated, p.Spec.Profile)
+		return false, fmt.Errorf("%w: PartitionProfile %s in the cache is not the newest", ErrOutdated, p.Spec.ProfileName)
 	}
 	return same, nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/rollout"
@@ -22,13 +22,13 @@ import (
 
 // plan is a plan and its selector.
 type plan struct {
-	*v1alpha1.PartitionPlan
+	*v1beta1.PartitionPlan
 	selector labels.Selector
 	// invalid says what is wrong with the selector.
 	invalid string
 }
 
-func newPlan(p *v1alpha1.PartitionPlan) *plan {
+func newPlan(p *v1beta1.PartitionPlan) *plan {
 	s, err := rollout.Selector(p)
 	out := &plan{PartitionPlan: p, selector: s}
 	if err != nil {
@@ -39,7 +39,7 @@ func newPlan(p *v1alpha1.PartitionPlan) *plan {
 
 // listPlans lists the plans by precedence. Those that are being deleted select no node.
 func (d *Decider) listPlans(ctx context.Context) ([]*plan, error) {
-	var all v1alpha1.PartitionPlanList
+	var all v1beta1.PartitionPlanList
 	if err := d.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the PartitionPlans: %w", err)
 	}
@@ -55,14 +55,14 @@ func (d *Decider) listPlans(ctx context.Context) ([]*plan, error) {
 
 // selecting returns the plan that selects a node, or nil if none does. Plans that give nothing select
 // nothing. One with an invalid selector keeps the nodes that it has.
-func selecting(order []*plan, g *v1alpha1.GPUNode, of map[string]string) *plan {
+func selecting(order []*plan, g *v1beta1.GPUNode, of map[string]string) *plan {
 	if _, controlPlane := of[rollout.ControlPlaneLabel]; controlPlane {
 		return nil
 	}
 	for _, p := range order {
 		selects := p.selector.Matches(labels.Set(of))
 		if p.invalid != "" {
-			selects = g.Status.Desired != nil && g.Status.Desired.Plan == p.Name
+			selects = g.Status.Desired != nil && g.Status.Desired.PlanName == p.Name
 		}
 		if selects && rollout.Gives(p.PartitionPlan) {
 			return p
@@ -80,7 +80,7 @@ type chosen struct {
 
 // fleet is what is known of all nodes.
 type fleet struct {
-	gpuNodes []*v1alpha1.GPUNode
+	gpuNodes []*v1beta1.GPUNode
 	// nodes are those of them that can be switched.
 	nodes map[string]*rollout.Node
 	// of are the nodes of each plan, others those without one.
@@ -92,7 +92,7 @@ type fleet struct {
 
 // observe finds out what is known of the nodes, and to whom they belong.
 func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*fleet, error) {
-	var gpuNodes v1alpha1.GPUNodeList
+	var gpuNodes v1beta1.GPUNodeList
 	if err := d.Client.List(ctx, &gpuNodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the GPUNodes: %w", err)
 	}
@@ -129,7 +129,7 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 				n.Kept, n.Reason, n.Message = true, why.Reason, why.Message
 			}
 			f.of[p.Name] = append(f.of[p.Name], &n)
-			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.Target, n.Overruled)
+			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.TargetRevision, n.Overruled)
 		}
 		if p == nil || n.Overruled {
 			other := n
@@ -151,7 +151,7 @@ func versionOf(order []*plan) uint64 {
 }
 
 // choose returns the name of the plan that selects a node. It remembers the answer.
-func (d *Decider) choose(order []*plan, versions uint64, g *v1alpha1.GPUNode, node *corev1.Node) string {
+func (d *Decider) choose(order []*plan, versions uint64, g *v1beta1.GPUNode, node *corev1.Node) string {
 	if d.chosen == nil {
 		d.chosen = map[string]chosen{}
 	}
@@ -179,8 +179,8 @@ func (d *Decider) isReady(node *corev1.Node, now time.Time) (ready bool, suspend
 }
 
 // profile returns the current version of a profile, or nil if there is none.
-func (d *Decider) profile(ctx context.Context, name string, from client.Reader) (*v1alpha1.ProfileSnapshot, error) {
-	var p v1alpha1.PartitionProfile
+func (d *Decider) profile(ctx context.Context, name string, from client.Reader) (*v1beta1.ProfileSnapshot, error) {
+	var p v1beta1.PartitionProfile
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
@@ -188,12 +188,12 @@ func (d *Decider) profile(ctx context.Context, name string, from client.Reader) 
 		return nil, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
 	key := string(p.UID) + "/" + p.ResourceVersion
-	if known := d.profiles[key]; known != nil && known.Profile == name {
+	if known := d.profiles[key]; known != nil && known.ProfileName == name {
 		return known, nil
 	}
 	if d.profiles == nil || len(d.profiles) > 1000 {
-		d.profiles = map[string]*v1alpha1.ProfileSnapshot{}
+		d.profiles = map[string]*v1beta1.ProfileSnapshot{}
 	}
-	d.profiles[key] = &v1alpha1.ProfileSnapshot{Profile: name, Hash: profile.Hash(name, p.Spec.Rules), Rules: p.Spec.Rules}
+	d.profiles[key] = &v1beta1.ProfileSnapshot{ProfileName: name, Hash: profile.Hash(name, p.Spec.Rules), Rules: p.Spec.Rules}
 	return d.profiles[key], nil
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -48,8 +48,8 @@ func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision
 		d.Again() // It selects other nodes now.
 	}
 	p.PartitionPlan = next
-	about := &v1alpha1.PartitionPlan{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.PlanKind},
+	about := &v1beta1.PartitionPlan{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: v1beta1.PlanKind},
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID},
 	}
 	for _, e := range decision.Events {
@@ -59,11 +59,11 @@ func (d *Decider) write(ctx context.Context, p *plan, decision *rollout.Decision
 }
 
 // informsOnly reports whether two statuses differ only in what informs people.
-func informsOnly(a, b *v1alpha1.PartitionPlanStatus) bool {
+func informsOnly(a, b *v1beta1.PartitionPlanStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*v1alpha1.PartitionPlanStatus{a, b} {
-		s.Nodes, s.Failed, s.SetAside = v1alpha1.PlanNodes{}, nil, nil
-		s.EstimatedCompletion, s.SwitchDuration = nil, nil
+	for _, s := range []*v1beta1.PartitionPlanStatus{a, b} {
+		s.NodeCounts, s.FailedNodes, s.SetAsideNodes = v1beta1.PlanNodeCounts{}, nil, nil
+		s.EstimatedCompletionTime, s.MeanSwitchDuration = nil, nil
 		for i := range s.Conditions {
 			s.Conditions[i].Message = ""
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 const (
@@ -20,15 +20,15 @@ const (
 // blocked ends a switch because of pods that do not leave. It is not retried while they cannot
 // be evicted, and after an eviction not for anything that a tenant can change: whoever owns a pod
 // that does not leave could have others evicted again and again.
-func (e *evaluation) blocked(reason, message string, by []v1alpha1.Blocker) {
+func (e *evaluation) blocked(reason, message string, by []v1beta1.Blocker) {
 	sw := e.Status.Switch
 	if e.begun() {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1alpha1.ResultFailed, reason, message)
-	isDevice := func(b v1alpha1.Blocker) bool { return b.UID == "" }
-	if sw.Evicted > 0 && slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return !isDevice(b) }) {
+	e.fail(v1beta1.ResultFailed, reason, message)
+	isDevice := func(b v1beta1.Blocker) bool { return b.UID == "" }
+	if sw.EvictedPods > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
 		return
 	}
 	sw.Blockers = by[:min(len(by), mostBlockers)]
@@ -39,11 +39,11 @@ func (e *evaluation) blocked(reason, message string, by []v1alpha1.Blocker) {
 }
 
 // unblock retries a failed switch once all of its blockers can leave.
-func (e *evaluation) unblock(desired *v1alpha1.ProfileSnapshot) {
+func (e *evaluation) unblock(desired *v1beta1.ProfileSnapshot) {
 	sw := e.Status.Switch
-	if sw.Retry != nil && e.Now.Before(sw.Retry.Time) {
+	if sw.RetryTime != nil && e.Now.Before(sw.RetryTime.Time) {
 		e.boundRetry()
-		e.wake(sw.Retry.Time)
+		e.wake(sw.RetryTime.Time)
 		return
 	}
 	if !e.Looked {
@@ -56,7 +56,7 @@ func (e *evaluation) unblock(desired *v1alpha1.ProfileSnapshot) {
 		e.again(desired)
 		return
 	}
-	sw.Retry, sw.Blockers = nil, e.Blockers
+	sw.RetryTime, sw.Blockers = nil, e.Blockers
 	if !e.LookAgain.IsZero() {
 		e.wake(e.LookAgain)
 	}
@@ -65,8 +65,8 @@ func (e *evaluation) unblock(desired *v1alpha1.ProfileSnapshot) {
 // boundRetry limits the wait for the next attempt if the clock was set back.
 func (e *evaluation) boundRetry() {
 	sw := e.Status.Switch
-	if latest := e.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
-		sw.Retry.Time = latest
+	if latest := e.Now.Add(retryAfter(sw.Attempt)); sw.RetryTime.After(latest) {
+		sw.RetryTime.Time = latest
 	}
 }
 
@@ -76,13 +76,13 @@ func (e *evaluation) blockedText() string {
 	for i := range e.Blockers {
 		texts[i] = blockerText(&e.Blockers[i])
 	}
-	if e.Status.Switch.Evicted > 0 {
+	if e.Status.Switch.EvictedPods > 0 {
 		return "pods came that cannot be evicted: " + list(texts)
 	}
 	return "no pod was evicted, because these cannot be: " + list(texts)
 }
 
-func blockerText(b *v1alpha1.Blocker) string {
+func blockerText(b *v1beta1.Blocker) string {
 	if b.Namespace == "" {
 		return fmt.Sprintf("%s is %s", b.Name, b.Message)
 	}
@@ -90,8 +90,8 @@ func blockerText(b *v1alpha1.Blocker) string {
 }
 
 // stuck returns the pods and devices that remain at the end of a drain.
-func (e *evaluation) stuck() []v1alpha1.Blocker {
-	var all []v1alpha1.Blocker
+func (e *evaluation) stuck() []v1beta1.Blocker {
+	var all []v1beta1.Blocker
 	known := map[string]bool{}
 	seen := map[string]bool{}
 	for i := range e.Holders {
@@ -109,7 +109,7 @@ func (e *evaluation) stuck() []v1alpha1.Blocker {
 	}
 	for _, device := range e.heldOnNode() {
 		if !known[device] {
-			all = append(all, v1alpha1.Blocker{Name: device, Message: heldText})
+			all = append(all, v1beta1.Blocker{Name: device, Message: heldText})
 		}
 	}
 	return all

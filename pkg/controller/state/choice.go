@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -18,9 +18,9 @@ import (
 type Choice struct {
 	// Desired is the current version of the desired profile. Nil: the node keeps the applied
 	// profile, for the reason Keep.
-	Desired *v1alpha1.ProfileSnapshot
+	Desired *v1beta1.ProfileSnapshot
 	// Policy is that of the profile, with defaults filled in.
-	Policy v1alpha1.SwitchPolicy
+	Policy v1beta1.SwitchPolicy
 	// Keep is the reason why the node keeps its applied profile: ReasonProfileNotFound,
 	// ReasonConfigMapInvalid, ReasonDisabled, ReasonControlPlaneNotNamed or ReasonNodeNotFound.
 	// Message explains it.
@@ -48,7 +48,7 @@ type Pending struct{ Reason, Message string }
 // Given is what a PartitionPlan gives a node: a version of a profile, nil: none yet.
 type Given struct {
 	Plan, Profile string
-	Snapshot      *v1alpha1.ProfileSnapshot
+	Snapshot      *v1beta1.ProfileSnapshot
 }
 
 // Named has the profiles that a GPUNode and the plan of its node name.
@@ -62,29 +62,29 @@ type Named struct {
 }
 
 // NamedBy reads the names from a GPUNode. plan is what the plan that selects the node gives it.
-func NamedBy(gpuNode *v1alpha1.GPUNode, controlPlane bool, plan *Given) Named {
+func NamedBy(gpuNode *v1beta1.GPUNode, controlPlane bool, plan *Given) Named {
 	return Named{
-		spec: gpuNode.Spec.Profile, plan: plan, controlPlane: controlPlane,
+		spec: gpuNode.Spec.ProfileName, plan: plan, controlPlane: controlPlane,
 		disabled: gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
 		from:     gpuNode.Annotations[names.AnnotationProfileFrom],
 	}
 }
 
 // Profile returns the name of the desired profile, and where it comes from.
-func (n Named) Profile() (string, v1alpha1.Source) {
+func (n Named) Profile() (string, v1beta1.Source) {
 	switch {
 	case n.spec != "":
-		return n.spec, v1alpha1.FromSpec
+		return n.spec, v1beta1.FromSpec
 	case n.plan != nil:
-		return n.plan.Profile, v1alpha1.FromPlan
+		return n.plan.Profile, v1beta1.FromPlan
 	}
-	return names.DefaultProfile, v1alpha1.FromDefault
+	return names.DefaultProfile, v1beta1.FromDefault
 }
 
 // who says who names the profile.
 func (n Named) who() string {
 	switch _, source := n.Profile(); {
-	case source == v1alpha1.FromPlan:
+	case source == v1beta1.FromPlan:
 		return "PartitionPlan " + n.plan.Plan
 	case n.from != "":
 		return "the node's label " + n.from
@@ -95,15 +95,15 @@ func (n Named) who() string {
 // Found is what there is under the name that Named.Profile returns.
 type Found struct {
 	// Spec is the profile, nil: there is none. Others are the names of those that exist.
-	Spec   *v1alpha1.PartitionProfileSpec
+	Spec   *v1beta1.PartitionProfileSpec
 	Others []string
 }
 
 // Choose returns the desired profile of a node. found is what Named.Profile names.
-func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
+func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults), Overruled: n.overrulesPlan()}
 	name, source := n.Profile()
-	if source != v1alpha1.FromDefault {
+	if source != v1beta1.FromDefault {
 		c.SetBy = n.who()
 	}
 	switch {
@@ -116,24 +116,24 @@ func Choose(n Named, found Found, defaults v1alpha1.SwitchPolicy) Choice {
 	case n.controlPlane && n.spec == "":
 		c.Keep = names.ReasonControlPlaneNotNamed
 		c.Message = "the node belongs to the control plane, and spec.profile of its GPUNode is not set"
-	case source == v1alpha1.FromPlan && n.plan.Snapshot != nil:
+	case source == v1beta1.FromPlan && n.plan.Snapshot != nil:
 		c.Desired = n.plan.Snapshot.DeepCopy()
 		if found.Spec != nil {
 			c.Policy = withDefaults(found.Spec.Switch, defaults)
 		}
-	case source == v1alpha1.FromPlan:
+	case source == v1beta1.FromPlan:
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names PartitionProfile %s, which does not exist", n.who(), name))
 	case found.Spec != nil:
-		c.Desired = &v1alpha1.ProfileSnapshot{
-			Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules,
+		c.Desired = &v1beta1.ProfileSnapshot{
+			ProfileName: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules,
 		}
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
-	case source == v1alpha1.FromDefault:
+	case source == v1beta1.FromDefault:
 		c.Desired = noProfile()
 	default:
 		slices.Sort(found.Others)
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names %s %s, which does not exist; existing profiles: %s",
-			n.who(), v1alpha1.ProfileKind, name, cmp.Or(strings.Join(found.Others, ", "), "none")))
+			n.who(), v1beta1.ProfileKind, name, cmp.Or(strings.Join(found.Others, ", "), "none")))
 	}
 	return c
 }
@@ -154,12 +154,12 @@ func (n Named) overrulesPlan() Overruled {
 	if n.plan == nil || n.controlPlane || n.spec == "" || n.spec == n.plan.Profile {
 		return Overruled{}
 	}
-	return Overruled{Reason: names.ReasonPlanOverruled, Message: fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
+	return Overruled{Reason: names.ReasonPlanOverridden, Message: fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
 		n.who(), n.spec, n.plan.Plan, n.plan.Profile)}
 }
 
 // Wait sets the choice to what the node has, until its rollout admits it.
-func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
+func (c *Choice) Wait(s *v1beta1.GPUNodeStatus, why *Pending) {
 	c.Pending, c.Wanted = why, c.Desired.Hash
 	c.Desired = s.Applied.DeepCopy()
 	if c.Desired == nil {
@@ -172,7 +172,7 @@ func (c *Choice) Wait(s *v1alpha1.GPUNodeStatus, why *Pending) {
 
 // WithoutNode returns the choice for a GPUNode without a Node. Its labels are not known: a node that
 // registers again lacks them for a moment, and must not be switched for that.
-func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
+func WithoutNode(defaults v1beta1.SwitchPolicy) Choice {
 	return Choice{
 		Policy: withDefaults(nil, defaults), Keep: names.ReasonNodeNotFound,
 		Message: "the Node does not exist, so its labels are not known",
@@ -180,8 +180,8 @@ func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 }
 
 // noProfile returns the desired state of a node without a profile.
-func noProfile() *v1alpha1.ProfileSnapshot {
-	return &v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
+func noProfile() *v1beta1.ProfileSnapshot {
+	return &v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault, Hash: profile.Hash("", nil)}
 }
 
 // ProfileText returns a profile's name for people.
@@ -196,8 +196,8 @@ func ProfileText(name string) string {
 const defaultDrainDeadline = 10 * time.Minute
 
 // withDefaults fills in the defaults of a policy.
-func withDefaults(p *v1alpha1.SwitchPolicy, defaults v1alpha1.SwitchPolicy) v1alpha1.SwitchPolicy {
-	var out v1alpha1.SwitchPolicy
+func withDefaults(p *v1beta1.SwitchPolicy, defaults v1beta1.SwitchPolicy) v1beta1.SwitchPolicy {
+	var out v1beta1.SwitchPolicy
 	if p != nil {
 		out = *p.DeepCopy()
 	}
@@ -207,8 +207,8 @@ func withDefaults(p *v1alpha1.SwitchPolicy, defaults v1alpha1.SwitchPolicy) v1al
 			out.DrainDeadline.Duration = defaults.DrainDeadline.Duration
 		}
 	}
-	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1alpha1.GiveUp)
-	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1alpha1.RebootNever)
+	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1beta1.GiveUp)
+	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1beta1.RebootNever)
 	if out.PauseClients == nil {
 		pause := defaults.PauseClients == nil || *defaults.PauseClients
 		out.PauseClients = &pause

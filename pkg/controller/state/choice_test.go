@@ -11,39 +11,39 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 func TestWhoSaysWhat(t *testing.T) {
-	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
+	spec := func(name string) v1beta1.GPUNodeSpec { return v1beta1.GPUNodeSpec{ProfileName: name} }
 	for name, tt := range map[string]struct {
 		controlPlane bool
-		spec         v1alpha1.GPUNodeSpec
+		spec         v1beta1.GPUNodeSpec
 		from         string
 		profiles     string // those that there are
 		want         string // of which profile; - for none
-		source       v1alpha1.Source
+		source       v1beta1.Source
 		keep, says   string
 	}{
-		"nobody, no default":             {profiles: "cpx", want: "", source: v1alpha1.FromDefault},
-		"nobody":                         {profiles: "cpx default", want: "default", source: v1alpha1.FromDefault},
-		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1alpha1.FromSpec},
+		"nobody, no default":             {profiles: "cpx", want: "", source: v1beta1.FromDefault},
+		"nobody":                         {profiles: "cpx default", want: "default", source: v1beta1.FromDefault},
+		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1beta1.FromSpec},
 		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profile names PartitionProfile spx, which does not exist; existing profiles: default"},
 		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
-		"disabled":                       {spec: v1alpha1.GPUNodeSpec{Profile: "cpx", Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false"},
-		"disabled by a label":            {spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, from: "a=false", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false (set by the node's label a=false)"},
-		"enabled":                        {spec: v1alpha1.GPUNodeSpec{Profile: "cpx", Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
+		"disabled":                       {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false"},
+		"disabled by a label":            {spec: v1beta1.GPUNodeSpec{Enabled: ptr.To(false)}, from: "a=false", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false (set by the node's label a=false)"},
+		"enabled":                        {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1beta1.FromSpec},
 		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profile of its GPUNode is not set"},
-		"control plane, the spec":        {controlPlane: true, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
+		"control plane, the spec":        {controlPlane: true, spec: spec("spx"), profiles: "spx", want: "spx", source: v1beta1.FromSpec},
 		"control plane, the spec misses": {controlPlane: true, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound, says: "spx"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &v1alpha1.GPUNode{Spec: tt.spec}
+			g := &v1beta1.GPUNode{Spec: tt.spec}
 			if tt.from != "" {
 				g.Annotations = map[string]string{names.AnnotationProfileFrom: tt.from}
 			}
 			n := NamedBy(g, tt.controlPlane, nil)
-			c := Choose(n, findIn(n, tt.profiles), v1alpha1.SwitchPolicy{})
+			c := Choose(n, findIn(n, tt.profiles), v1beta1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
 			assert.Empty(t, c.Overruled)
 			assert.Contains(t, c.Message, tt.says)
@@ -52,7 +52,7 @@ func TestWhoSaysWhat(t *testing.T) {
 				assert.NotEmpty(t, c.Message)
 				return
 			}
-			assert.Equal(t, tt.want, c.Desired.Profile)
+			assert.Equal(t, tt.want, c.Desired.ProfileName)
 			assert.Equal(t, tt.source, c.Desired.Source)
 			assert.NotEmpty(t, c.Desired.Hash)
 		})
@@ -72,26 +72,26 @@ func TestRefuse(t *testing.T) {
 func findIn(n Named, profiles string) Found {
 	found := Found{Others: strings.Fields(profiles)}
 	if name, _ := n.Profile(); slices.Contains(found.Others, name) {
-		found.Spec = &v1alpha1.PartitionProfileSpec{}
+		found.Spec = &v1beta1.PartitionProfileSpec{}
 	}
 	return found
 }
 
 func TestPoliciesHaveDefaults(t *testing.T) {
-	p := withDefaults(nil, v1alpha1.SwitchPolicy{})
-	assert.Equal(t, v1alpha1.SwitchPolicy{
-		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1alpha1.GiveUp,
-		Reboot: v1alpha1.RebootNever, PauseClients: ptr.To(true),
+	p := withDefaults(nil, v1beta1.SwitchPolicy{})
+	assert.Equal(t, v1beta1.SwitchPolicy{
+		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp,
+		Reboot: v1beta1.RebootNever, PauseClients: ptr.To(true),
 	}, p)
 
-	defaults := v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1alpha1.Force, PauseClients: ptr.To(false)}
-	p = withDefaults(&v1alpha1.SwitchPolicy{NodeTaint: true}, defaults)
+	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseClients: ptr.To(false)}
+	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaint: true}, defaults)
 	assert.Equal(t, time.Minute, p.DrainDeadline.Duration)
-	assert.Equal(t, v1alpha1.Force, p.AfterDeadline)
+	assert.Equal(t, v1beta1.Force, p.AfterDeadline)
 	assert.True(t, p.NodeTaint)
 	assert.False(t, *p.PauseClients)
 
-	own := &v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1alpha1.GiveUp, Reboot: v1alpha1.RebootAllowed, PauseClients: ptr.To(true)}
+	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, PauseClients: ptr.To(true)}
 	p = withDefaults(own, defaults)
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour
@@ -100,34 +100,34 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 
 // Specs have precedence over plans, and plans over the profile default.
 func TestWhatAPlanGives(t *testing.T) {
-	given := &Given{Plan: "p", Profile: "cpx", Snapshot: &v1alpha1.ProfileSnapshot{Profile: "cpx", Source: v1alpha1.FromPlan, Plan: "p", Hash: "of the plan"}}
+	given := &Given{Plan: "p", Profile: "cpx", Snapshot: &v1beta1.ProfileSnapshot{ProfileName: "cpx", Source: v1beta1.FromPlan, PlanName: "p", Hash: "of the plan"}}
 	for name, tt := range map[string]struct {
 		controlPlane bool
-		spec         v1alpha1.GPUNodeSpec
+		spec         v1beta1.GPUNodeSpec
 		plan         *Given
-		source       v1alpha1.Source
+		source       v1beta1.Source
 		keep         string
 		ruler        string
 		follows      bool
 	}{
-		"the plan":                  {plan: given, source: v1alpha1.FromPlan, follows: true},
+		"the plan":                  {plan: given, source: v1beta1.FromPlan, follows: true},
 		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: names.ReasonProfileNotFound, follows: true},
-		"the spec":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "spx"}, source: v1alpha1.FromSpec, ruler: names.ReasonPlanOverruled},
-		"the spec, the same":        {plan: given, spec: v1alpha1.GPUNodeSpec{Profile: "cpx"}, source: v1alpha1.FromSpec},
-		"disabled":                  {plan: given, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: names.ReasonDisabled},
-		"no plan":                   {source: v1alpha1.FromDefault},
+		"the spec":                  {plan: given, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, source: v1beta1.FromSpec, ruler: names.ReasonPlanOverridden},
+		"the spec, the same":        {plan: given, spec: v1beta1.GPUNodeSpec{ProfileName: "cpx"}, source: v1beta1.FromSpec},
+		"disabled":                  {plan: given, spec: v1beta1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: names.ReasonDisabled},
+		"no plan":                   {source: v1beta1.FromDefault},
 		"control plane, by no plan": {controlPlane: true, keep: names.ReasonControlPlaneNotNamed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.controlPlane, tt.plan)
-			c := Choose(n, findIn(n, "cpx spx default"), v1alpha1.SwitchPolicy{})
+			n := NamedBy(&v1beta1.GPUNode{Spec: tt.spec}, tt.controlPlane, tt.plan)
+			c := Choose(n, findIn(n, "cpx spx default"), v1beta1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
 			assert.Equal(t, tt.ruler, c.Overruled.Reason)
 			assert.Equal(t, tt.follows, n.FollowsPlan())
 			if tt.keep == "" {
 				assert.Equal(t, tt.source, c.Desired.Source)
 			}
-			if tt.source == v1alpha1.FromPlan {
+			if tt.source == v1beta1.FromPlan {
 				assert.Equal(t, given.Snapshot, c.Desired)
 			}
 		})
@@ -136,12 +136,12 @@ func TestWhatAPlanGives(t *testing.T) {
 
 // Who waits for a rollout has what it has, by the policy that it has.
 func TestWaitForARollout(t *testing.T) {
-	old, next := &v1alpha1.ProfileSnapshot{Hash: "old"}, &v1alpha1.ProfileSnapshot{Hash: "next"}
+	old, next := &v1beta1.ProfileSnapshot{Hash: "old"}, &v1beta1.ProfileSnapshot{Hash: "next"}
 	why := &Pending{Reason: names.ReasonWaitsForPlan}
-	c := Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
-	c.Wait(&v1alpha1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1alpha1.Switch{Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}}, why)
-	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1alpha1.SwitchPolicy{NodeTaint: true}}, c)
-	c = Choice{Desired: &v1alpha1.ProfileSnapshot{Hash: "new"}}
-	c.Wait(&v1alpha1.GPUNodeStatus{Desired: next}, why)
+	c := Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
+	c.Wait(&v1beta1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1beta1.Switch{Policy: v1beta1.SwitchPolicy{NodeTaint: true}}}, why)
+	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1beta1.SwitchPolicy{NodeTaint: true}}, c)
+	c = Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
+	c.Wait(&v1beta1.GPUNodeStatus{Desired: next}, why)
 	assert.Equal(t, next, c.Desired)
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -30,9 +30,9 @@ func (e *evaluation) describe(generation int64) {
 	set(names.ConditionReady, ready, reason, message)
 	set(names.ConditionSwitching, e.switching(), string(e.Status.State), e.progress())
 	if o := e.Choice.Overruled; o.Reason != "" {
-		set(names.ConditionOverruled, true, o.Reason, o.Message)
+		set(names.ConditionOverridden, true, o.Reason, o.Message)
 	} else {
-		set(names.ConditionOverruled, false, names.ReasonNone, "")
+		set(names.ConditionOverridden, false, names.ReasonNone, "")
 	}
 	if p := e.Choice.Pending; p != nil {
 		set(names.ConditionRolloutPending, true, p.Reason, p.Message)
@@ -40,9 +40,9 @@ func (e *evaluation) describe(generation int64) {
 		meta.RemoveStatusCondition(&e.Status.Conditions, names.ConditionRolloutPending)
 	}
 	if e.conflict() {
-		set(names.ConditionConflict, true, names.ReasonOtherOwner, e.conflictText())
+		set(names.ConditionConflicted, true, names.ReasonOtherOwner, e.conflictText())
 	} else {
-		set(names.ConditionConflict, false, names.ReasonNone, "")
+		set(names.ConditionConflicted, false, names.ReasonNone, "")
 	}
 }
 
@@ -65,17 +65,17 @@ func ReasonWord(reason string) string {
 const mostMessage = 4096
 
 func (e *evaluation) conflictText() string {
-	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(e.node.Owners, "; "))
+	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(e.node.OtherSystems, "; "))
 }
 
 func (e *evaluation) switching() bool {
-	return e.Status.Switch != nil && e.Status.State != v1alpha1.Failed && e.Status.State != v1alpha1.Idle
+	return e.Status.Switch != nil && e.Status.State != v1beta1.Failed && e.Status.State != v1beta1.Idle
 }
 
 func (e *evaluation) ready() (bool, string, string) {
 	sw := e.Status.Switch
 	switch {
-	case e.Status.State == v1alpha1.Failed:
+	case e.Status.State == v1beta1.Failed:
 		return false, sw.Reason, e.failedText()
 	case e.switching():
 		return false, names.ReasonSwitching, e.fromTo() + ": " + e.progress()
@@ -96,8 +96,8 @@ func (e *evaluation) ready() (bool, string, string) {
 // appliedText says what is applied, and what is pending or wrong.
 func (e *evaluation) appliedText() string {
 	texts := []string{"no profile is set, and GPUs are partitioned on demand"}
-	if a := e.Status.Applied; a != nil && a.Profile != "" {
-		texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.Profile))
+	if a := e.Status.Applied; a != nil && a.ProfileName != "" {
+		texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.ProfileName))
 		if e.Choice.SetBy != "" {
 			texts[0] += ", as set by " + e.Choice.SetBy
 		}
@@ -116,49 +116,49 @@ func (e *evaluation) appliedText() string {
 
 // kept says what the node keeps.
 func (e *evaluation) kept() string {
-	if e.Status.Applied == nil || e.Status.Applied.Profile == "" {
+	if e.Status.Applied == nil || e.Status.Applied.ProfileName == "" {
 		return "the GPUs do not change"
 	}
 	if !e.keptUp() {
-		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(e.Status.Applied.Profile))
+		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(e.Status.Applied.ProfileName))
 	}
-	return fmt.Sprintf("it keeps %s", ProfileText(e.Status.Applied.Profile))
+	return fmt.Sprintf("it keeps %s", ProfileText(e.Status.Applied.ProfileName))
 }
 
 // keptUp reports whether the plugin reports the applied profile. It does not after a failed
 // rollback.
 func (e *evaluation) keptUp() bool {
-	return e.Status.Applied == nil || e.Status.Node == nil || e.node.Applied == e.Status.Applied.Hash
+	return e.Status.Applied == nil || e.Status.Node == nil || e.node.AppliedHash == e.Status.Applied.Hash
 }
 
 func (e *evaluation) fromTo() string {
 	sw := e.Status.Switch
-	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.Profile), ProfileText(sw.To.Profile))
+	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.ProfileName), ProfileText(sw.To.ProfileName))
 }
 
 // FailedText says why a switch failed, and when it is retried.
-func FailedText(s *v1alpha1.GPUNodeStatus) string {
+func FailedText(s *v1beta1.GPUNodeStatus) string {
 	e := evaluation{Step: Step{Status: *s}}
 	return e.failedText()
 }
 
 func (e *evaluation) failedText() string {
 	sw := e.Status.Switch
-	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.ProfileName), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != names.ReasonRollbackFailed {
-		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.Profile))
+		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.ProfileName))
 	}
 	switch {
 	case len(sw.Blockers) > 0:
 		return said + ". It is retried when they can be evicted, which is checked at least every 30 minutes, or when the profile or its policy changes"
-	case sw.Retry != nil:
-		return said + fmt.Sprintf(". Attempt %d starts at %s", sw.Attempt+1, text.Clock(sw.Retry.Time))
-	case sw.Rebooted:
+	case sw.RetryTime != nil:
+		return said + fmt.Sprintf(". Attempt %d starts at %s", sw.Attempt+1, text.Clock(sw.RetryTime.Time))
+	case sw.RebootRequested:
 		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
 	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
 		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
-	if sw.Evicted > 0 && sw.Retry == nil {
+	if sw.EvictedPods > 0 && sw.RetryTime == nil {
 		said += ". Pods were evicted for it, and are not evicted again automatically"
 	}
 	return said + ". It is retried when the profile, its policy, the GPUs or the plugin's settings change"
@@ -174,40 +174,40 @@ func (e *evaluation) progress() string {
 	if e.Trouble != "" {
 		said += "; " + e.Trouble
 	}
-	if sw.Deadline == nil {
+	if sw.DeadlineTime == nil {
 		return said
 	}
-	return fmt.Sprintf("%s; until %s at the latest, then %s", said, text.Clock(sw.Deadline.Time), e.then())
+	return fmt.Sprintf("%s; until %s at the latest, then %s", said, text.Clock(sw.DeadlineTime.Time), e.then())
 }
 
 func (e *evaluation) doing() string {
 	sw := e.Status.Switch
 	gpus := list(sw.GPUs)
 	switch e.Status.State {
-	case v1alpha1.Planning:
+	case v1beta1.Planning:
 		return "the node's plugin plans which GPUs have to change"
-	case v1alpha1.Waiting:
+	case v1beta1.Waiting:
 		return "waits for other nodes" + e.Others
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		return e.taints(gpus)
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		return e.draws(gpus)
-	case v1alpha1.Applying:
+	case v1beta1.Applying:
 		if len(sw.GPUs) == 0 {
 			return "the node's plugin applies changes that affect no pod"
 		}
 		return "the node's plugin changes " + gpus + e.changes()
-	case v1alpha1.Rebooting:
+	case v1beta1.Rebooting:
 		return "the node reboots, because its GPUs change only after a reboot"
-	case v1alpha1.Verifying:
+	case v1beta1.Verifying:
 		return "compares node and API server: " + cmp.Or(e.differs(sw.To.Hash), "they agree")
 	}
-	return fmt.Sprintf("rolls back to %s, because %s", ProfileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
+	return fmt.Sprintf("rolls back to %s, because %s", ProfileText(sw.From.ProfileName), cmp.Or(sw.Message, sw.Reason))
 }
 
 func (e *evaluation) draws(gpus string) string {
 	text := "evicts pods from " + gpus
-	if e.Status.Switch.NodeTaint {
+	if e.Status.Switch.NodeTaintRequired {
 		text += ", and taints the node, because device taints would not keep all new pods off"
 	}
 	if e.Status.Switch.Withhold {
@@ -234,13 +234,13 @@ func (e *evaluation) taints(gpus string) string {
 
 // changes lists the reported changes.
 func (e *evaluation) changes() string {
-	report := e.answer(v1alpha1.Planning, v1alpha1.Tainted)
+	report := e.answer(v1beta1.Planning, v1beta1.Tainted)
 	if report == nil {
 		return ""
 	}
 	var what []string
 	for i := range report.Changes {
-		what = append(what, report.Changes[i].What)
+		what = append(what, report.Changes[i].Description)
 	}
 	return " (" + list(compact(what)) + ")"
 }
@@ -249,18 +249,18 @@ func (e *evaluation) changes() string {
 func (e *evaluation) then() string {
 	policy := e.Status.Switch.Policy
 	switch {
-	case e.Status.State == v1alpha1.RollingBack:
+	case e.Status.State == v1beta1.RollingBack:
 		return "the switch fails"
 	case e.begun():
 		return "it is rolled back"
-	case e.Status.State == v1alpha1.Draining && policy.AfterDeadline == v1alpha1.Force:
+	case e.Status.State == v1beta1.Draining && policy.AfterDeadline == v1beta1.Force:
 		return fmt.Sprintf("it is canceled; pods that remain at %s are deleted regardless of their budgets", text.Clock(e.drainedBy()))
 	}
 	return "it is canceled and nothing changes"
 }
 
 func (e *evaluation) silentText(what string) string {
-	lasted := e.Status.Switch.Deadline.Sub(e.Status.Switch.Since.Time)
+	lasted := e.Status.Switch.DeadlineTime.Sub(e.Status.Switch.StateChangeTime.Time)
 	return fmt.Sprintf("the node's plugin did not %s within %s: check its pod and its log", what, lasted)
 }
 

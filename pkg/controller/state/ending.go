@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -29,17 +29,17 @@ func retryAfter(attempt int32) time.Duration {
 
 // triedAgain reports whether a switch that failed for a reason is retried after a while. Retrying
 // for other reasons would disturb pods for nothing until somebody intervenes.
-func triedAgain(sw *v1alpha1.Switch, reason string) bool {
+func triedAgain(sw *v1beta1.Switch, reason string) bool {
 	switch reason {
 	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonNeedsReset, names.ReasonDrainBlocked:
 		return false
 	case names.ReasonDrainDeadline:
-		if sw.Evicted > 0 {
+		if sw.EvictedPods > 0 {
 			return false
 		}
 	}
 	// Otherwise a GPU that fails after each boot would reboot the node forever.
-	return !sw.Rebooted
+	return !sw.RebootRequested
 }
 
 // stop rolls a switch back if it has begun to change GPUs, and fails it otherwise.
@@ -48,13 +48,13 @@ func (e *evaluation) stop(reason, message string) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1alpha1.ResultFailed, reason, message)
+	e.fail(v1beta1.ResultFailed, reason, message)
 }
 
 // rollBack has the plugin restore the previous profile.
 func (e *evaluation) rollBack(reason, message string) {
 	e.because(reason, message)
-	e.enter(v1alpha1.RollingBack)
+	e.enter(v1beta1.RollingBack)
 }
 
 // because records why a switch ends without success. The message is limited because it can come
@@ -71,23 +71,23 @@ func (e *evaluation) fail(result, reason, message string) {
 	if triedAgain(sw, reason) {
 		e.retryLater()
 	} else {
-		sw.Retry, e.Wake = nil, time.Time{}
+		sw.RetryTime, e.Wake = nil, time.Time{}
 	}
 	// The switch is retried when the input of the plugin changes.
 	sw.InputHash = e.node.InputHash
-	e.Status.State = v1alpha1.Failed
-	sw.Since, sw.Deadline, sw.Paused = metav1.NewMicroTime(e.Now), nil, nil
+	e.Status.State = v1beta1.Failed
+	sw.StateChangeTime, sw.DeadlineTime, sw.PausedLabels = metav1.NewMicroTime(e.Now), nil, nil
 }
 
 // retryLater schedules the next attempt. The wait grows with each.
 func (e *evaluation) retryLater() {
 	retry := metav1.NewMicroTime(e.Now.Add(retryAfter(e.Status.Switch.Attempt)))
-	e.Status.Switch.Retry, e.Wake = &retry, retry.Time
+	e.Status.Switch.RetryTime, e.Wake = &retry, retry.Time
 }
 
 // succeed ends a switch whose profile is applied.
 func (e *evaluation) succeed() {
-	e.record(v1alpha1.ResultSucceeded)
+	e.record(v1beta1.ResultSucceeded)
 	to := e.Status.Switch.To
 	e.Status.Applied = &to
 	e.rest()
@@ -95,36 +95,36 @@ func (e *evaluation) succeed() {
 
 // rest makes the node idle.
 func (e *evaluation) rest() {
-	e.Status.State, e.Status.Switch = v1alpha1.Idle, nil
+	e.Status.State, e.Status.Switch = v1beta1.Idle, nil
 	e.Wake = time.Time{}
 }
 
 // again begins the next attempt. If pods were evicted for the last one, a claim may have taken
 // the GPUs that they left, so free devices are not published from the start.
-func (e *evaluation) again(desired *v1alpha1.ProfileSnapshot) {
+func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 	last := e.Status.Switch
 	e.begin(desired, last.Attempt+1)
-	e.Status.Switch.Withhold = last.Evicted > 0
+	e.Status.Switch.Withhold = last.EvictedPods > 0
 }
 
 // record adds a switch to the history.
 func (e *evaluation) record(result string) {
 	sw := e.Status.Switch
-	r := v1alpha1.SwitchRecord{
-		From: sw.From.Profile, To: sw.To.Profile, Result: result, Reason: sw.Reason, Message: sw.Message,
-		Started: sw.Started, Duration: metav1.Duration{Duration: e.Now.Sub(sw.Started.Time).Round(time.Millisecond)}, Evicted: sw.Evicted,
+	r := v1beta1.SwitchRecord{
+		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: sw.Message,
+		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPods: sw.EvictedPods,
 		Repair: sw.From.Hash == sw.To.Hash,
 	}
-	if sw.From.Profile == "" && sw.To.Profile == "" && result == v1alpha1.ResultSucceeded {
+	if sw.From.ProfileName == "" && sw.To.ProfileName == "" && result == v1beta1.ResultSucceeded {
 		return // The first report of a node without a profile is not a switch.
 	}
 	e.Record = &r
 	old := e.Status.History
-	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && old[0].Repair == r.Repair && result != v1alpha1.ResultSucceeded {
+	if len(old) > 0 && old[0].ToProfileName == r.ToProfileName && old[0].Result == r.Result && old[0].Reason == r.Reason && old[0].Repair == r.Repair && result != v1beta1.ResultSucceeded {
 		// Repeated failures of the same kind keep one record.
 		old = old[1:]
 	}
-	e.Status.History = append([]v1alpha1.SwitchRecord{r}, old...)
+	e.Status.History = append([]v1beta1.SwitchRecord{r}, old...)
 	e.Status.History = e.Status.History[:min(len(e.Status.History), keptRecords)]
 }
 
@@ -136,48 +136,48 @@ func (e *evaluation) abandon() bool {
 	switch {
 	case e.conflict():
 		e.because(names.ReasonConflict, e.conflictText())
-	case desired == nil && e.Choice.Missing != "" && e.Choice.Missing == sw.To.Profile:
+	case desired == nil && e.Choice.Missing != "" && e.Choice.Missing == sw.To.ProfileName:
 		// The profile was deleted or broken, but the switch has a copy of it.
 		return false
 	case desired == nil:
 		e.because(e.Choice.Keep, e.Choice.Message)
 	case desired.Hash != sw.To.Hash:
 		what := "is desired now"
-		if desired.Profile == sw.To.Profile {
+		if desired.ProfileName == sw.To.ProfileName {
 			what = "was changed"
 		}
-		e.because(names.ReasonSuperseded, ProfileText(desired.Profile)+" "+what)
+		e.because(names.ReasonSuperseded, ProfileText(desired.ProfileName)+" "+what)
 	default:
 		e.renew(desired)
 		return false
 	}
 	if disturbing(e.Status.State) {
-		e.record(v1alpha1.ResultFailed)
+		e.record(v1beta1.ResultFailed)
 	}
-	kept := e.Status.OrdersTaints()
+	kept := e.Status.RequestsTaints()
 	e.rest()
 	e.idle()
 	if next := e.Status.Switch; next != nil && kept {
 		// GPUs that were drained stay tainted until the changes for the new profile are known. Otherwise
 		// their pods would return and be evicted again.
-		next.GPUs, next.Shrinking, next.Order = sw.GPUs, sw.Shrinking, sw.Order
+		next.GPUs, next.ShrinkingGPUs, next.TaintGeneration = sw.GPUs, sw.ShrinkingGPUs, sw.TaintGeneration
 		next.Withhold = sw.Withhold
-		next.Paused, next.NodeTaint = sw.Paused, sw.NodeTaint
+		next.PausedLabels, next.NodeTaintRequired = sw.PausedLabels, sw.NodeTaintRequired
 	}
 	return true
 }
 
 // renew updates what may change during a switch: the source of the profile, and the policy.
-func (e *evaluation) renew(desired *v1alpha1.ProfileSnapshot) {
+func (e *evaluation) renew(desired *v1beta1.ProfileSnapshot) {
 	sw := e.Status.Switch
-	sw.To.Source, sw.To.Plan = desired.Source, desired.Plan
+	sw.To.Source, sw.To.PlanName = desired.Source, desired.PlanName
 	if equality.Semantic.DeepEqual(sw.Policy, e.Choice.Policy) {
 		return
 	}
 	sw.Policy = e.Choice.Policy
-	if e.Status.State == v1alpha1.Draining {
-		deadline := metav1.NewMicroTime(sw.Since.Add(e.lasts(v1alpha1.Draining)))
-		sw.Deadline = &deadline
+	if e.Status.State == v1beta1.Draining {
+		deadline := metav1.NewMicroTime(sw.StateChangeTime.Add(e.lasts(v1beta1.Draining)))
+		sw.DeadlineTime = &deadline
 	}
 }
 
@@ -187,7 +187,7 @@ func (e *evaluation) failed() {
 	switch {
 	case sw == nil || desired == nil:
 		e.rest()
-	case e.Status.Applied != nil && e.Status.Applied.Hash == desired.Hash && e.node.Applied == desired.Hash:
+	case e.Status.Applied != nil && e.Status.Applied.Hash == desired.Hash && e.node.AppliedHash == desired.Hash:
 		e.rest()
 	case desired.Hash != sw.To.Hash:
 		e.begin(desired, 1)
@@ -195,12 +195,12 @@ func (e *evaluation) failed() {
 		e.begin(desired, 1)
 	case len(sw.Blockers) > 0:
 		e.unblock(desired)
-	case sw.Retry == nil && !sw.Rebooted && sw.InputHash != e.node.InputHash:
+	case sw.RetryTime == nil && !sw.RebootRequested && sw.InputHash != e.node.InputHash:
 		e.begin(desired, 1)
-	case sw.Retry != nil && !e.Now.Before(sw.Retry.Time):
+	case sw.RetryTime != nil && !e.Now.Before(sw.RetryTime.Time):
 		e.again(desired)
-	case sw.Retry != nil:
+	case sw.RetryTime != nil:
 		e.boundRetry()
-		e.wake(sw.Retry.Time)
+		e.wake(sw.RetryTime.Time)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -54,7 +54,7 @@ type Facts struct {
 	Unseen  string
 	// Blockers cannot be evicted now, by a dry run. For Tainted, once the changes are known;
 	// for Failed, if Looked, the blockers of the switch that still cannot be evicted.
-	Blockers []v1alpha1.Blocker
+	Blockers []v1beta1.Blocker
 	Looked   bool
 	// LookAgain is when to check the blockers of a failed switch again. Zero means never.
 	LookAgain time.Time
@@ -70,13 +70,13 @@ type Facts struct {
 // Step is the next step.
 type Step struct {
 	// Status is the new status. Its Node does not change.
-	Status v1alpha1.GPUNodeStatus
+	Status v1beta1.GPUNodeStatus
 	// Evict: the holders are evicted, or deleted with Force.
 	Evict, Force bool
 	// Wake is when to reconcile again if nothing happens. Zero means never.
 	Wake time.Time
 	// Record is the record of the switch that has just ended.
-	Record *v1alpha1.SwitchRecord
+	Record *v1beta1.SwitchRecord
 }
 
 // Machine is the state machine. It is pure.
@@ -85,9 +85,9 @@ type Machine struct {
 }
 
 // disturbing reports whether a state keeps pods off GPUs.
-func disturbing(s v1alpha1.State) bool {
+func disturbing(s v1beta1.State) bool {
 	switch s {
-	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack:
 		return true
 	}
 	return false
@@ -95,33 +95,33 @@ func disturbing(s v1alpha1.State) bool {
 
 // Next returns the next step. Called with the status that it returned, it returns the same one
 // until the facts change.
-func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
+func (m *Machine) Next(gpuNode *v1beta1.GPUNode, f *Facts) Step {
 	e := &evaluation{Machine: m, Facts: f, node: gpuNode.Status.Node}
 	gpuNode.Status.DeepCopyInto(&e.Status)
 	if e.node == nil {
-		e.node = &v1alpha1.NodeReport{}
+		e.node = &v1beta1.NodeReport{}
 	}
 	if e.Status.Switch != nil {
-		e.Status.Switch.Evicted += f.Evicted
+		e.Status.Switch.EvictedPods += f.Evicted
 	}
 	e.setDesired()
 	switch e.Status.State {
-	case v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining,
-		v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining,
+		v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack:
 		if e.Status.Switch == nil {
 			// Somebody has edited the status.
-			e.Status.State = v1alpha1.Idle
+			e.Status.State = v1beta1.Idle
 			break
 		}
 		e.underWay()
-	case v1alpha1.Failed:
+	case v1beta1.Failed:
 		e.failed()
 	default:
-		e.Status.State = v1alpha1.Idle
+		e.Status.State = v1beta1.Idle
 		e.idle()
 	}
 	if e.Status.State != gpuNode.Status.State {
-		e.Status.Since = &metav1.Time{Time: e.Now}
+		e.Status.StateChangeTime = &metav1.Time{Time: e.Now}
 	}
 	e.describe(gpuNode.Generation)
 	return e.Step
@@ -132,12 +132,12 @@ type evaluation struct {
 	*Machine
 	*Facts
 	Step
-	node *v1alpha1.NodeReport
+	node *v1beta1.NodeReport
 }
 
 // setDesired sets the desired profile. Without a choice, the last one stays.
 func (e *evaluation) setDesired() {
-	e.Status.Wanted = e.Choice.Wanted
+	e.Status.RequestedHash = e.Choice.Wanted
 	if e.Choice.Desired != nil {
 		e.Status.Desired = e.Choice.Desired
 	} else if e.Choice.Keep == names.ReasonDisabled || e.Choice.Keep == names.ReasonControlPlaneNotNamed {
@@ -146,10 +146,10 @@ func (e *evaluation) setDesired() {
 }
 
 // conflict reports whether another system serves the node's GPUs.
-func (e *evaluation) conflict() bool { return len(e.node.Owners) > 0 }
+func (e *evaluation) conflict() bool { return len(e.node.OtherSystems) > 0 }
 
 // desired returns the profile that a new switch would apply, nil: none.
-func (e *evaluation) desired() *v1alpha1.ProfileSnapshot {
+func (e *evaluation) desired() *v1beta1.ProfileSnapshot {
 	if e.Choice.Desired == nil || e.conflict() || !e.node.HasGPUs() {
 		return nil
 	}
@@ -161,76 +161,76 @@ func (e *evaluation) idle() {
 	if desired == nil {
 		return
 	}
-	if a := e.Status.Applied; a != nil && a.Hash == desired.Hash && e.node.Applied == desired.Hash {
-		a.Source, a.Plan = desired.Source, desired.Plan
+	if a := e.Status.Applied; a != nil && a.Hash == desired.Hash && e.node.AppliedHash == desired.Hash {
+		a.Source, a.PlanName = desired.Source, desired.PlanName
 		return
 	}
 	e.begin(desired, 1)
 }
 
 // begin starts a switch.
-func (e *evaluation) begin(to *v1alpha1.ProfileSnapshot, attempt int32) {
+func (e *evaluation) begin(to *v1beta1.ProfileSnapshot, attempt int32) {
 	from := noProfile()
 	if e.Status.Applied != nil {
 		from = e.Status.Applied
 	}
-	e.Status.Switch = &v1alpha1.Switch{
+	e.Status.Switch = &v1beta1.Switch{
 		// Two attempts never begin in the same microsecond.
 		ID:   strconv.FormatInt(e.Now.UnixMicro(), 36),
 		From: *from.DeepCopy(), To: *to.DeepCopy(), Policy: e.Choice.Policy,
-		Attempt: attempt, Started: metav1.NewMicroTime(e.Now),
+		Attempt: attempt, StartTime: metav1.NewMicroTime(e.Now),
 	}
-	e.enter(v1alpha1.Planning)
+	e.enter(v1beta1.Planning)
 }
 
 // enter goes to another state.
-func (e *evaluation) enter(s v1alpha1.State) {
+func (e *evaluation) enter(s v1beta1.State) {
 	sw := e.Status.Switch
 	e.Status.State = s
-	sw.Since = metav1.NewMicroTime(e.Now)
-	sw.Deadline = nil
+	sw.StateChangeTime = metav1.NewMicroTime(e.Now)
+	sw.DeadlineTime = nil
 	if d := e.lasts(s); d > 0 {
 		deadline := metav1.NewMicroTime(e.Now.Add(d))
-		sw.Deadline = &deadline
+		sw.DeadlineTime = &deadline
 	}
 	e.wakeAtDeadline()
 }
 
 // lasts returns how long a state can last. Zero means without limit.
-func (e *evaluation) lasts(s v1alpha1.State) time.Duration {
+func (e *evaluation) lasts(s v1beta1.State) time.Duration {
 	d := &e.Deadlines
 	switch s {
-	case v1alpha1.Planning:
+	case v1beta1.Planning:
 		return d.Planning
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		return d.Tainted
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		policy := &e.Status.Switch.Policy
 		lasts := policy.DrainDeadline.Duration
-		if policy.AfterDeadline == v1alpha1.Force {
+		if policy.AfterDeadline == v1beta1.Force {
 			lasts += d.Force
 		}
 		// A drainDeadline of zero ends at once. It does not mean no deadline.
 		return max(lasts, time.Microsecond)
-	case v1alpha1.Applying:
+	case v1beta1.Applying:
 		return d.Applying
-	case v1alpha1.Rebooting:
+	case v1beta1.Rebooting:
 		return d.Rebooting
-	case v1alpha1.Verifying:
+	case v1beta1.Verifying:
 		return d.Verifying
-	case v1alpha1.RollingBack:
+	case v1beta1.RollingBack:
 		return d.RollingBack
 	}
 	return 0
 }
 
 func (e *evaluation) late() bool {
-	d := e.Status.Switch.Deadline
+	d := e.Status.Switch.DeadlineTime
 	return d != nil && !e.Now.Before(d.Time)
 }
 
 func (e *evaluation) wakeAtDeadline() {
-	if d := e.Status.Switch.Deadline; d != nil {
+	if d := e.Status.Switch.DeadlineTime; d != nil {
 		e.wake(d.Time)
 	}
 }
@@ -243,9 +243,9 @@ func (e *evaluation) wake(at time.Time) {
 }
 
 // answer returns the plugin's task for one of the states of this switch, nil if there is none yet.
-func (e *evaluation) answer(states ...v1alpha1.State) *v1alpha1.Task {
+func (e *evaluation) answer(states ...v1beta1.State) *v1beta1.Task {
 	task := e.node.Task
-	if task == nil || task.Switch != e.Status.Switch.ID || !slices.Contains(states, task.State) {
+	if task == nil || task.SwitchID != e.Status.Switch.ID || !slices.Contains(states, task.State) {
 		return nil
 	}
 	return task
@@ -254,21 +254,21 @@ func (e *evaluation) answer(states ...v1alpha1.State) *v1alpha1.Task {
 // begun reports whether the plugin may have changed GPUs.
 func (e *evaluation) begun() bool {
 	switch e.Status.State {
-	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack:
 		return true
 	}
 	return e.Status.Switch.RebootRequired
 }
 
 func (e *evaluation) underWay() {
-	if e.Now.Before(e.Status.Switch.Since.Time) {
+	if e.Now.Before(e.Status.Switch.StateChangeTime.Time) {
 		// The clock was set back, or another controller's clock differs: the rest of a state
 		// must not last longer than the whole state.
 		e.enter(e.Status.State)
 	}
 	e.wakeAtDeadline()
 	if e.begun() {
-		if e.conflict() && e.Status.State != v1alpha1.RollingBack {
+		if e.conflict() && e.Status.State != v1beta1.RollingBack {
 			e.rollBack(names.ReasonConflict, e.conflictText())
 			return
 		}
@@ -276,21 +276,21 @@ func (e *evaluation) underWay() {
 		return
 	}
 	switch e.Status.State {
-	case v1alpha1.Planning:
+	case v1beta1.Planning:
 		e.planning()
-	case v1alpha1.Waiting:
+	case v1beta1.Waiting:
 		e.waiting()
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		e.tainted()
-	case v1alpha1.Draining:
+	case v1beta1.Draining:
 		e.draining()
-	case v1alpha1.Applying:
+	case v1beta1.Applying:
 		e.applying()
-	case v1alpha1.Rebooting:
+	case v1beta1.Rebooting:
 		e.rebooting()
-	case v1alpha1.Verifying:
+	case v1beta1.Verifying:
 		e.verifying()
-	case v1alpha1.RollingBack:
+	case v1beta1.RollingBack:
 		e.rollingBack()
 	}
 }

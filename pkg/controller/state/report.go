@@ -4,32 +4,32 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // reportOf returns the plugin's report for the current revision of the taint request, nil if there is
 // none yet. It was made after the API server accepted the taints, so the drain follows it.
-func reportOf(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
+func reportOf(sw *v1beta1.Switch, node *v1beta1.NodeReport) *v1beta1.Task {
 	if sw == nil || node == nil || node.Task == nil {
 		return nil
 	}
 	task := node.Task
-	if task.Switch != sw.ID || task.State != v1alpha1.Tainted || task.Order != sw.Order {
+	if task.SwitchID != sw.ID || task.State != v1beta1.Tainted || task.TaintGeneration != sw.TaintGeneration {
 		return nil
 	}
 	return task
 }
 
 // publishedFor reports whether the taints of the current revision are published.
-func publishedFor(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) bool {
-	return sw != nil && node != nil && node.Taints != nil && node.Taints.Switch == sw.ID && node.Taints.Order == sw.Order
+func publishedFor(sw *v1beta1.Switch, node *v1beta1.NodeReport) bool {
+	return sw != nil && node != nil && node.PublishedTaints != nil && node.PublishedTaints.SwitchID == sw.ID && node.PublishedTaints.TaintGeneration == sw.TaintGeneration
 }
 
 // drainReport returns the report to drain for, nil while there is none or it needs more taints first.
-func drainReport(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
+func drainReport(sw *v1beta1.Switch, node *v1beta1.NodeReport) *v1beta1.Task {
 	report := reportOf(sw, node)
-	if report == nil || report.Phase != v1alpha1.TaskPlanned || !publishedFor(sw, node) {
+	if report == nil || report.Phase != v1beta1.TaskPlanned || !publishedFor(sw, node) {
 		return nil
 	}
 	if gpus, shrinking := grown(sw, report); !sameSets(sw, gpus, shrinking) {
@@ -39,11 +39,11 @@ func drainReport(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task 
 }
 
 // ReportCurrent reports whether there is a report to drain for, and its taints are published.
-func ReportCurrent(s *v1alpha1.GPUNodeStatus) bool { return drainReport(s.Switch, s.Node) != nil }
+func ReportCurrent(s *v1beta1.GPUNodeStatus) bool { return drainReport(s.Switch, s.Node) != nil }
 
 // Drained returns the GPUs to drain, and the devices on them whose holders may stay. For a reboot,
 // all GPUs are drained.
-func Drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, keeps map[string]bool) {
+func Drained(sw *v1beta1.Switch, node *v1beta1.NodeReport) (gpus []string, keeps map[string]bool) {
 	keeps = map[string]bool{}
 	if sw == nil || node == nil {
 		return nil, keeps
@@ -56,7 +56,7 @@ func Drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, kee
 		return nil, keeps
 	}
 	for i := range report.Changes {
-		for _, device := range report.Changes[i].Keeps {
+		for _, device := range report.Changes[i].KeptDevices {
 			keeps[device] = true
 		}
 	}
@@ -64,7 +64,7 @@ func Drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, kee
 }
 
 // changing returns the GPUs of a report whose hardware changes, sorted.
-func changing(report *v1alpha1.Task) []string {
+func changing(report *v1beta1.Task) []string {
 	gpus := make([]string, 0, len(report.Changes))
 	for i := range report.Changes {
 		gpus = append(gpus, report.Changes[i].GPU)
@@ -88,33 +88,33 @@ func shrinking(names, gpus []string) []string {
 
 // grown returns the GPUs to taint for a switch after a report. Their number never decreases, so a
 // switch has a limited number of revisions of its taint request.
-func grown(sw *v1alpha1.Switch, report *v1alpha1.Task) (gpus, shrinks []string) {
+func grown(sw *v1beta1.Switch, report *v1beta1.Task) (gpus, shrinks []string) {
 	gpus = slices.Concat(sw.GPUs, changing(report))
 	slices.Sort(gpus)
 	gpus = slices.Compact(gpus)
-	return gpus, shrinking(slices.Concat(sw.Shrinking, report.Shrinking), gpus)
+	return gpus, shrinking(slices.Concat(sw.ShrinkingGPUs, report.ShrinkingGPUs), gpus)
 }
 
-func sameSets(sw *v1alpha1.Switch, gpus, shrinks []string) bool {
-	return slices.Equal(sw.GPUs, gpus) && slices.Equal(sw.Shrinking, shrinks)
+func sameSets(sw *v1beta1.Switch, gpus, shrinks []string) bool {
+	return slices.Equal(sw.GPUs, gpus) && slices.Equal(sw.ShrinkingGPUs, shrinks)
 }
 
 // requestTaints requests taints on GPUs, after which the plugin reports the changes again.
 func (e *evaluation) requestTaints(gpus, shrinks []string) {
 	sw := e.Status.Switch
-	sw.GPUs, sw.Shrinking = gpus, shrinks
-	sw.Order++
-	e.enter(v1alpha1.Tainted)
+	sw.GPUs, sw.ShrinkingGPUs = gpus, shrinks
+	sw.TaintGeneration++
+	e.enter(v1beta1.Tainted)
 }
 
 // invalid returns what is wrong with a report, or "" if it is valid. Reports decide which pods are
 // evicted, so they may name only GPUs of their node.
-func (e *evaluation) invalid(report *v1alpha1.Task) string {
+func (e *evaluation) invalid(report *v1beta1.Task) string {
 	known := map[string]bool{}
 	for i := range e.node.GPUs {
 		known[e.node.GPUs[i].Name] = true
 	}
-	for _, name := range slices.Concat(changing(report), report.Shrinking) {
+	for _, name := range slices.Concat(changing(report), report.ShrinkingGPUs) {
 		if !known[name] {
 			return fmt.Sprintf("the node's plugin plans to change GPU %q, which the node does not report; restart the plugin's pod on the node, and report it as a bug if it happens again",
 				text.Cut(name, mostName))
@@ -127,7 +127,7 @@ func (e *evaluation) invalid(report *v1alpha1.Task) string {
 const mostName = 80
 
 // gpuNames returns the names of a node's GPUs, sorted.
-func gpuNames(node *v1alpha1.NodeReport) []string {
+func gpuNames(node *v1beta1.NodeReport) []string {
 	names := make([]string, 0, len(node.GPUs))
 	for i := range node.GPUs {
 		names = append(names, node.GPUs[i].Name)

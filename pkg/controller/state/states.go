@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -23,65 +23,65 @@ const (
 
 // look asks to be called again to check what is not watched.
 func (e *evaluation) look(soon time.Duration) {
-	e.wake(e.Now.Add(min(max(soon, e.Now.Sub(e.Status.Switch.Since.Time)/8), seldom)))
+	e.wake(e.Now.Add(min(max(soon, e.Now.Sub(e.Status.Switch.StateChangeTime.Time)/8), seldom)))
 }
 
 func (e *evaluation) planning() {
-	a := e.answer(v1alpha1.Planning)
+	a := e.answer(v1beta1.Planning)
 	switch {
 	case a == nil:
 		if e.late() {
-			e.fail(v1alpha1.ResultFailed, names.ReasonPluginSilent, e.silentText("say what has to change"))
+			e.fail(v1beta1.ResultFailed, names.ReasonPluginSilent, e.silentText("say what has to change"))
 		}
-	case a.Phase == v1alpha1.TaskPlanned:
+	case a.Phase == v1beta1.TaskPlanned:
 		e.planned(a)
 	default:
-		e.fail(v1alpha1.ResultFailed, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
+		e.fail(v1beta1.ResultFailed, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
 	}
 }
 
 // planned continues with the first report. Nothing is changed before the rollout admits the node;
 // taints of an earlier switch stay until then.
-func (e *evaluation) planned(report *v1alpha1.Task) {
+func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1alpha1.ResultFailed, names.ReasonInvalidPlan, wrong)
+		e.fail(v1beta1.ResultFailed, names.ReasonInvalidPlan, wrong)
 		return
 	}
 	switch {
 	case !e.Admitted:
-		if e.Status.State != v1alpha1.Waiting {
-			e.enter(v1alpha1.Waiting)
+		if e.Status.State != v1beta1.Waiting {
+			e.enter(v1beta1.Waiting)
 			e.Wake = time.Time{}
 		}
 	case len(report.Changes) == 0:
-		sw.GPUs, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
-		e.enter(v1alpha1.Applying)
+		sw.GPUs, sw.ShrinkingGPUs, sw.Withhold, sw.PausedLabels, sw.NodeTaintRequired = nil, nil, false, nil, false
+		e.enter(v1beta1.Applying)
 	default:
 		e.taint(report)
 	}
 }
 
 func (e *evaluation) waiting() {
-	if a := e.answer(v1alpha1.Planning); a != nil && a.Phase == v1alpha1.TaskPlanned {
+	if a := e.answer(v1beta1.Planning); a != nil && a.Phase == v1beta1.TaskPlanned {
 		e.planned(a)
 		return
 	}
 	// The plugin has lost its report and makes a new one.
-	e.enter(v1alpha1.Planning)
+	e.enter(v1beta1.Planning)
 }
 
 // taint begins to disturb pods. The wait for other nodes does not count as part of the switch.
-func (e *evaluation) taint(report *v1alpha1.Task) {
+func (e *evaluation) taint(report *v1beta1.Task) {
 	sw := e.Status.Switch
-	sw.Started.Time = e.Now
+	sw.StartTime.Time = e.Now
 	if *sw.Policy.PauseClients {
-		sw.Paused = merged(sw.Paused, e.Pausable)
+		sw.PausedLabels = merged(sw.PausedLabels, e.Pausable)
 	} else {
-		sw.Paused = nil
+		sw.PausedLabels = nil
 	}
 	gpus := changing(report)
-	e.requestTaints(gpus, shrinking(report.Shrinking, gpus))
+	e.requestTaints(gpus, shrinking(report.ShrinkingGPUs, gpus))
 }
 
 // merged returns the labels that an earlier switch has paused, and more.
@@ -100,12 +100,12 @@ func (e *evaluation) tainted() {
 	sw := e.Status.Switch
 	report := reportOf(sw, e.node)
 	switch {
-	case report == nil, report.Phase == v1alpha1.TaskPlanned && !publishedFor(sw, e.node):
+	case report == nil, report.Phase == v1beta1.TaskPlanned && !publishedFor(sw, e.node):
 		if e.late() {
 			e.stop(names.ReasonPluginSilent, e.silentText("taint the devices that change and plan again"))
 		}
 		return
-	case report.Phase != v1alpha1.TaskPlanned:
+	case report.Phase != v1beta1.TaskPlanned:
 		e.stop(cmp.Or(report.Reason, names.ReasonProfileDoesNotFit), report.Message)
 		return
 	}
@@ -119,19 +119,19 @@ func (e *evaluation) tainted() {
 	}
 	switch {
 	case len(report.Changes) == 0 && !sw.RebootRequired:
-		e.enter(v1alpha1.Applying)
+		e.enter(v1beta1.Applying)
 	case e.withhold():
-	case e.node.Taints.Withheld && !sw.NodeTaint && !e.late():
-		sw.NodeTaint = true
+	case e.node.PublishedTaints.Withheld && !sw.NodeTaintRequired && !e.late():
+		sw.NodeTaintRequired = true
 		e.wake(e.Now)
-	case !e.Tainted, e.node.Taints.Withheld && !sw.NodeTaint:
+	case !e.Tainted, e.node.PublishedTaints.Withheld && !sw.NodeTaintRequired:
 		if e.late() {
 			e.stop(names.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(e.Trouble, "the API server did not answer"))
 		}
 		e.look(lookAtPods)
 	case len(e.Blockers) > 0:
 		e.look(lookAtPods)
-		if !e.Now.Before(sw.Since.Add(blockedPatience)) || e.late() {
+		if !e.Now.Before(sw.StateChangeTime.Add(blockedPatience)) || e.late() {
 			e.blocked(names.ReasonDrainBlocked, e.blockedText(), e.Blockers)
 		}
 	case e.Unseen != "":
@@ -141,7 +141,7 @@ func (e *evaluation) tainted() {
 		e.look(lookAtPods)
 	case len(e.inTheWay()) > 0:
 		e.keepOffNode()
-		e.enter(v1alpha1.Draining)
+		e.enter(v1beta1.Draining)
 	default:
 		e.proceed()
 	}
@@ -155,7 +155,7 @@ func (e *evaluation) draining() {
 		return
 	}
 	if e.late() {
-		e.blocked(names.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), e.stuck())
+		e.blocked(names.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.DeadlineTime.Sub(sw.StateChangeTime.Time), list(left)), e.stuck())
 		return
 	}
 	if e.withhold() {
@@ -167,7 +167,7 @@ func (e *evaluation) draining() {
 	}
 	// Without the taints pods would return; without the report it is not known which may stay.
 	e.Evict = e.Tainted && len(e.Holders) > 0 && e.reportCurrent()
-	e.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !e.Now.Before(e.drainedBy())
+	e.Force = sw.Policy.AfterDeadline == v1beta1.Force && !e.Now.Before(e.drainedBy())
 	e.look(lookAtPods)
 	if !e.Force {
 		e.wake(e.drainedBy())
@@ -183,10 +183,10 @@ func (e *evaluation) reportCurrent() bool { return drainReport(e.Status.Switch, 
 // usually tolerate device taints.
 func (e *evaluation) keepOffNode() bool {
 	sw := e.Status.Switch
-	if sw.NodeTaint || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
+	if sw.NodeTaintRequired || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
 		return false
 	}
-	sw.NodeTaint = true
+	sw.NodeTaintRequired = true
 	return true
 }
 
@@ -194,30 +194,30 @@ func (e *evaluation) keepOffNode() bool {
 // taint. It reports whether that is new; the plugin then reports the changes again.
 func (e *evaluation) withhold() bool {
 	sw := e.Status.Switch
-	already := sw.Withhold || e.node.Taints != nil && e.node.Taints.Withheld
+	already := sw.Withhold || e.node.PublishedTaints != nil && e.node.PublishedTaints.Withheld
 	if already || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return h.Tolerates && h.Pod != nil }) {
 		return false
 	}
 	sw.Withhold = true
-	e.requestTaints(sw.GPUs, sw.Shrinking)
+	e.requestTaints(sw.GPUs, sw.ShrinkingGPUs)
 	return true
 }
 
 // drainedBy returns the drain deadline.
 func (e *evaluation) drainedBy() time.Time {
 	sw := e.Status.Switch
-	return sw.Since.Add(sw.Policy.DrainDeadline.Duration)
+	return sw.StateChangeTime.Add(sw.Policy.DrainDeadline.Duration)
 }
 
 // proceed changes the GPUs, or reboots the node if they change only then.
 func (e *evaluation) proceed() {
 	sw := e.Status.Switch
 	if sw.RebootRequired {
-		sw.Rebooted = true
-		e.enter(v1alpha1.Rebooting)
+		sw.RebootRequested = true
+		e.enter(v1beta1.Rebooting)
 		return
 	}
-	e.enter(v1alpha1.Applying)
+	e.enter(v1beta1.Applying)
 }
 
 // inTheWay lists what keeps the GPUs from being changed.
@@ -242,7 +242,7 @@ func (e *evaluation) inTheWay() []string {
 			left = append(left, fmt.Sprintf("%s is %s", device, heldText))
 		}
 	}
-	if e.Now.Before(sw.Since.Add(e.Deadlines.Clients)) {
+	if e.Now.Before(sw.StateChangeTime.Add(e.Deadlines.Clients)) {
 		for _, pod := range e.Clients {
 			left = append(left, fmt.Sprintf("pod %s is a paused client that has not ended yet", pod))
 		}
@@ -261,7 +261,7 @@ func (e *evaluation) heldOnNode() []string {
 		if !slices.Contains(gpus, e.node.GPUs[i].Name) {
 			continue
 		}
-		for _, device := range e.node.GPUs[i].Held {
+		for _, device := range e.node.GPUs[i].HeldDevices {
 			if !keeps[device] {
 				held = append(held, device)
 			}
@@ -272,19 +272,19 @@ func (e *evaluation) heldOnNode() []string {
 
 func (e *evaluation) applying() {
 	sw := e.Status.Switch
-	a := e.answer(v1alpha1.Applying)
+	a := e.answer(v1beta1.Applying)
 	switch {
 	case a == nil:
 		if e.late() {
 			e.rollBack(names.ReasonPluginSilent, e.silentText("change the GPUs"))
 		}
-	case a.Phase == v1alpha1.TaskDone:
+	case a.Phase == v1beta1.TaskDone:
 		e.done()
-	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.GPUs) > 0:
+	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootAllowed && len(sw.GPUs) > 0:
 		// The node reboots, so all of its GPUs must be drained.
 		sw.RebootRequired = true
 		e.requestTaints(gpuNames(e.node), nil)
-	case a.Phase == v1alpha1.TaskRebootRequired:
+	case a.Phase == v1beta1.TaskRebootRequired:
 		e.rollBack(names.ReasonRebootRequired, a.Message)
 	default:
 		e.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
@@ -292,13 +292,13 @@ func (e *evaluation) applying() {
 }
 
 func (e *evaluation) rebooting() {
-	a := e.answer(v1alpha1.Applying, v1alpha1.Rebooting)
+	a := e.answer(v1beta1.Applying, v1beta1.Rebooting)
 	switch {
-	case a != nil && a.Phase == v1alpha1.TaskDone:
+	case a != nil && a.Phase == v1beta1.TaskDone:
 		e.done()
-	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
+	case a != nil && a.Phase == v1beta1.TaskRebootRequired && a.State == v1beta1.Rebooting:
 		e.rollBack(names.ReasonRebootRequired, "the GPUs still need a reboot after one: "+a.Message)
-	case a != nil && a.Phase == v1alpha1.TaskFailed:
+	case a != nil && a.Phase == v1beta1.TaskFailed:
 		e.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
 	case e.late():
 		e.rollBack(names.ReasonRebootFailed, e.silentText("come back from the reboot"))
@@ -312,8 +312,8 @@ func (e *evaluation) rebooting() {
 func (e *evaluation) done() {
 	if sw := e.Status.Switch; sw.Withhold {
 		sw.Withhold = false
-		sw.Order++
-		e.enter(v1alpha1.Verifying)
+		sw.TaintGeneration++
+		e.enter(v1beta1.Verifying)
 		e.wake(e.Now)
 		return
 	}
@@ -321,21 +321,21 @@ func (e *evaluation) done() {
 		e.succeed()
 		return
 	}
-	e.enter(v1alpha1.Verifying)
+	e.enter(v1beta1.Verifying)
 	e.wake(e.Now)
 }
 
 func (e *evaluation) verifying() {
 	sw := e.Status.Switch
-	a := e.answer(v1alpha1.Applying, v1alpha1.Rebooting)
+	a := e.answer(v1beta1.Applying, v1beta1.Rebooting)
 	differs := e.differs(sw.To.Hash)
 	switch {
-	case a != nil && a.Phase == v1alpha1.TaskFailed:
+	case a != nil && a.Phase == v1beta1.TaskFailed:
 		e.rollBack(cmp.Or(a.Reason, names.ReasonHardwareFailed), a.Message)
-	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "" && (len(e.Holders) == 0 || e.late()):
+	case a != nil && a.Phase == v1beta1.TaskDone && differs == "" && (len(e.Holders) == 0 || e.late()):
 		// A rollback would not restore the device of a pod that does not leave.
 		e.succeed()
-	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
+	case a != nil && a.Phase == v1beta1.TaskDone && differs == "":
 		e.Evict = true
 		e.look(lookAtPods)
 	case e.late():
@@ -348,24 +348,24 @@ func (e *evaluation) verifying() {
 // differs says how the node's report or the ResourceSlices differ from the applied profile,
 // empty if they do not.
 func (e *evaluation) differs(hash string) string {
-	if e.node.Applied != hash {
-		return fmt.Sprintf("the node's plugin reports another applied profile (hash %s, not %s)", cmp.Or(e.node.Applied, "none"), hash)
+	if e.node.AppliedHash != hash {
+		return fmt.Sprintf("the node's plugin reports another applied profile (hash %s, not %s)", cmp.Or(e.node.AppliedHash, "none"), hash)
 	}
 	return e.Differs
 }
 
 func (e *evaluation) rollingBack() {
 	sw := e.Status.Switch
-	a := e.answer(v1alpha1.RollingBack)
+	a := e.answer(v1beta1.RollingBack)
 	switch {
-	case a != nil && a.Phase == v1alpha1.TaskDone && e.differs(sw.From.Hash) == "":
-		e.fail(v1alpha1.ResultRolledBack, sw.Reason, sw.Message)
-	case a != nil && a.Phase != v1alpha1.TaskDone:
-		e.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(a.Message))
+	case a != nil && a.Phase == v1beta1.TaskDone && e.differs(sw.From.Hash) == "":
+		e.fail(v1beta1.ResultRolledBack, sw.Reason, sw.Message)
+	case a != nil && a.Phase != v1beta1.TaskDone:
+		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(a.Message))
 	case e.late() && a == nil:
-		e.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.silentText("restore the previous profile")))
+		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.silentText("restore the previous profile")))
 	case e.late():
-		e.fail(v1alpha1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.differs(sw.From.Hash)))
+		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.differs(sw.From.Hash)))
 	default:
 		e.look(lookAtSlices)
 	}
@@ -373,5 +373,5 @@ func (e *evaluation) rollingBack() {
 
 func (e *evaluation) rollbackFailedText(why string) string {
 	sw := e.Status.Switch
-	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.Profile), why)
+	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.ProfileName), why)
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
@@ -44,7 +44,7 @@ func (c *changes) add(o client.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch o := o.(type) {
-	case *v1alpha1.GPUNode, *corev1.Node:
+	case *v1beta1.GPUNode, *corev1.Node:
 		c.addNodes(o.GetName())
 	case *metav1.PartialObjectMetadata: // a ResourceSlice
 		c.addNodes(nodeOfSlice(o))

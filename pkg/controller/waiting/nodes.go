@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/sleep"
@@ -30,7 +30,7 @@ func (e *Explainer) updateNodes(ctx context.Context, changed changeSet) error {
 			clear(n.verdicts)
 		}
 	}
-	var all v1alpha1.GPUNodeList
+	var all v1beta1.GPUNodeList
 	if err := e.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
@@ -153,11 +153,11 @@ func (e *Explainer) judgeNode(ctx context.Context, n *node, demands []*demand) e
 // objects reads what decides about a node.
 func (e *Explainer) objects(ctx context.Context, name string) (cluster.Objects, error) {
 	in := cluster.Objects{Now: e.Clock.Now(), Compiled: e.compiled}
-	var gpuNode v1alpha1.GPUNode
+	var gpuNode v1beta1.GPUNode
 	if err := e.Client.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
 		return in, err
 	}
-	in.GPUNodes = []v1alpha1.GPUNode{gpuNode}
+	in.GPUNodes = []v1beta1.GPUNode{gpuNode}
 	var node corev1.Node
 	if err := e.Client.Get(ctx, client.ObjectKey{Name: name}, &node); err == nil {
 		in.Nodes = []corev1.Node{node}

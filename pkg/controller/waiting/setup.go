@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -56,7 +56,7 @@ func Setup(mgr manager.Manager, o Options) error {
 	if e.HasRules, err = cluster.ServesRules(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
-	watched := []client.Object{&v1alpha1.GPUNode{}, &corev1.Node{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceClass{}, sliceMetadata()}
+	watched := []client.Object{&v1beta1.GPUNode{}, &corev1.Node{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceClass{}, sliceMetadata()}
 	if e.HasRules {
 		watched = append(watched, &resourceapi.DeviceTaintRule{})
 	}

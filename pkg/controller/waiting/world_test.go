@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -51,7 +51,7 @@ type world struct {
 func newWorld(t testing.TB, nodes int) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, resourceapi.AddToScheme, v1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	byNode := func(o client.Object) []string {
@@ -226,6 +226,6 @@ func (w *world) delete(o client.Object) {
 
 var errAway = apierrors.NewServiceUnavailable("away")
 
-func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
-	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func (w *world) gpuNode(name string) *v1beta1.GPUNode {
+	return &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }

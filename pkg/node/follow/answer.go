@@ -7,22 +7,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // answer does what a switch asks for in its state. It returns nil if there is no answer yet.
-func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
+func (f *Follower) answer(ctx context.Context, s *v1beta1.Switch, state v1beta1.State) *v1beta1.Task {
 	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
 	start := time.Now()
-	allowReboot := s.Policy.Reboot == v1alpha1.RebootAllowed
-	var task v1alpha1.Task
+	allowReboot := s.Policy.Reboot == v1beta1.RebootAllowed
+	var task v1beta1.Task
 	switch state {
-	case v1alpha1.Planning:
+	case v1beta1.Planning:
 		ctx, cancel := context.WithTimeout(ctx, planBudget)
 		defer cancel()
 		task = f.Profile.Plan(ctx, s.To)
-	case v1alpha1.Tainted:
+	case v1beta1.Tainted:
 		if !f.awaitTaints(ctx) {
 			time.AfterFunc(taintSettle, f.Nudge)
 			return nil
@@ -30,20 +30,20 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		if task = f.planTainted(ctx, s); task.Phase == "" {
 			return nil
 		}
-	case v1alpha1.Applying:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, allowReboot) })
-	case v1alpha1.Rebooting:
+	case v1beta1.Applying:
+		task = f.apply(ctx, s, func(ctx context.Context) v1beta1.Task { return f.Profile.Apply(ctx, s.To, allowReboot) })
+	case v1beta1.Rebooting:
 		done := f.reboot(ctx, s)
 		if done == nil {
 			return nil
 		}
 		task = *done
 	default:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
+		task = f.apply(ctx, s, func(ctx context.Context) v1beta1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
 	}
-	task.Switch, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
-	if state == v1alpha1.Tainted {
-		task.Order = s.Order
+	task.SwitchID, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
+	if state == v1beta1.Tainted {
+		task.TaintGeneration = s.TaintGeneration
 	}
 	logger.Info("Completed task", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
 	return &task
@@ -51,20 +51,20 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 
 // planTainted plans after the GPUs of the switch are tainted. During a rolling update, the plan
 // includes the claims that another plugin has prepared.
-func (f *Follower) planTainted(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
+func (f *Follower) planTainted(ctx context.Context, s *v1beta1.Switch) v1beta1.Task {
 	ctx, cancel := context.WithTimeout(ctx, planBudget)
 	defer cancel()
 	if err := f.Claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the claims of this node, so there is no plan yet")
 		time.AfterFunc(taintSettle, f.Nudge)
-		return v1alpha1.Task{}
+		return v1beta1.Task{}
 	}
 	return f.Profile.Plan(ctx, s.To)
 }
 
 // apply changes the GPUs, and waits a while until they are published.
-func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
-	var task v1alpha1.Task
+func (f *Follower) apply(ctx context.Context, s *v1beta1.Switch, change func(context.Context) v1beta1.Task) v1beta1.Task {
+	var task v1beta1.Task
 	f.Monitor.Change(ctx, func() { task = bounded(ctx, budgetOf(s), change) })
 	f.Publisher.Publish(ctx)
 	f.awaitPublished(ctx)
@@ -90,11 +90,11 @@ func (f *Follower) awaitPublished(ctx context.Context) {
 
 // budgetOf is how long a change of the GPUs may take: a little less than the controller waits
 // for it, so that the controller gets an answer. It does not depend on the controller's clock.
-func budgetOf(s *v1alpha1.Switch) time.Duration {
-	if s.Deadline == nil {
+func budgetOf(s *v1beta1.Switch) time.Duration {
+	if s.DeadlineTime == nil {
 		return applyBudget
 	}
-	all := s.Deadline.Sub(s.Since.Time)
+	all := s.DeadlineTime.Sub(s.StateChangeTime.Time)
 	if all <= 0 {
 		return applyBudget
 	}

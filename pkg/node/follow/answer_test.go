@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -25,10 +25,10 @@ func TestBudgetOfAChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			deadline := metav1.NewMicroTime(since.Add(test.deadline))
-			assert.Equal(t, test.want, budgetOf(&v1alpha1.Switch{Since: since, Deadline: &deadline}))
+			assert.Equal(t, test.want, budgetOf(&v1beta1.Switch{StateChangeTime: since, DeadlineTime: &deadline}))
 		})
 	}
-	assert.Equal(t, applyBudget, budgetOf(&v1alpha1.Switch{Since: since}))
+	assert.Equal(t, applyBudget, budgetOf(&v1beta1.Switch{StateChangeTime: since}))
 }
 
 func TestLastingModes(t *testing.T) {

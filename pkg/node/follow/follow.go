@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -99,21 +99,21 @@ type Follower struct {
 	unprepared unprepared
 
 	// task is the last answer, possibly of an earlier run.
-	task *v1alpha1.Task
+	task *v1beta1.Task
 	// reported is the last report, written at reportedAt to the object with UID reportedTo.
 	// before is that of an earlier run; nil after the first one.
-	reported   *v1alpha1.NodeReport
-	before     *v1alpha1.NodeReport
+	reported   *v1beta1.NodeReport
+	before     *v1beta1.NodeReport
 	reportedAt time.Time
 	reportedTo types.UID
 	// taints are the taints for the current switch. taintsFrom has the fields of the switch that
 	// they were made from; it is nil if no switch requests taints.
 	taints     publisher.SwitchTaints
-	taintsFrom *v1alpha1.Switch
+	taintsFrom *v1beta1.Switch
 	// readVersion is the resource version of the GPUNode that had the first desired taints.
 	readVersion string
 	// accepted are the taints that the API server has accepted, at acceptedAt; nil if there are none.
-	accepted   *v1alpha1.PublishedTaints
+	accepted   *v1beta1.PublishedTaints
 	acceptedAt time.Time
 	// reservation is the ID of the defragmentation whose end is awaited.
 	reservation string
@@ -203,7 +203,7 @@ func (f *Follower) step(ctx context.Context) {
 		// The GPUNode was deleted and created again, without the report.
 		f.reported, f.reportedAt, f.reportedTo = nil, time.Time{}, node.UID
 	}
-	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
+	if s := node.Status.State; s == v1beta1.Idle || s == v1beta1.Failed {
 		f.Profile.SetDecided()
 	}
 	f.Publisher.SetSwitchTaints(ctx, f.desiredTaints(ctx, &node.Status))
@@ -225,18 +225,18 @@ func (f *Follower) step(ctx context.Context) {
 
 // isOlder reports whether a GPUNode is older than the one that had the first desired taints: a watch can
 // begin in the past.
-func (f *Follower) isOlder(node *v1alpha1.GPUNode) bool {
+func (f *Follower) isOlder(node *v1beta1.GPUNode) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)
 	return err == nil && order < 0
 }
 
 // get returns the node's GPUNode, or creates it and returns nil.
-func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
+func (f *Follower) get(ctx context.Context) (*v1beta1.GPUNode, error) {
 	object, exists, err := f.informer.GetStore().GetByKey(f.Node.Name)
 	if err != nil {
 		return nil, err
 	}
-	if node, ok := object.(*v1alpha1.GPUNode); ok && exists {
+	if node, ok := object.(*v1beta1.GPUNode); ok && exists {
 		return node, nil
 	}
 	f.reported, f.reportedAt = nil, time.Time{} // a new one has no report

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
@@ -19,8 +19,8 @@ const fieldManager = "tranche-kubelet-plugin"
 const writeTimeout = 15 * time.Second
 
 // newGPUNode returns the GPUNode of a node. It is deleted with the node.
-func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
-	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{
+func newGPUNode(node *corev1.Node) *v1beta1.GPUNode {
+	return &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name,
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID,
@@ -30,7 +30,7 @@ func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
 
 // watchGPUNode returns an informer for the GPUNode of one node.
 func watchGPUNode(nodes client.GPUNodes, name string) cache.SharedIndexInformer {
-	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1alpha1.GPUNode{}, 0, nil)
+	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1beta1.GPUNode{}, 0, nil)
 	_ = informer.SetTransform(inventory.WithoutBulk) // it fails only once the informer runs
 	return informer
 }

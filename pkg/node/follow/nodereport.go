@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -28,7 +28,7 @@ const modesTimeout = 2 * time.Second
 
 // nodeReport describes the node for its GPUNode. During a rolling update, that includes the
 // claims that another plugin has prepared.
-func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
+func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 	if err := f.Claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the claims that another plugin has prepared on this node, so they are not reported")
 	}
@@ -37,14 +37,14 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	// Claims come and go meanwhile, so all parts of the report are of one list.
 	records := f.Claims.Ledger.List()
 	inUse := ledger.InUse(records)
-	report := &v1alpha1.NodeReport{
+	report := &v1beta1.NodeReport{
 		BootID:  f.Machine.BootID(),
-		Count:   int32(len(gpus)),
-		Held:    int32(len(inUse)),
-		Owners:  f.Publisher.OwnersFound(),
-		Applied: f.Profile.Applied().Hash,
+		GPUCount:   int32(len(gpus)),
+		ClaimCount:    int32(len(inUse)),
+		OtherSystems:  f.Publisher.OwnersFound(),
+		AppliedHash: f.Profile.Applied().Hash,
 
-		Unhealthy: f.unhealthy(gpus), Unprepared: f.unprepared.list(),
+		UnhealthyGPUs: f.unhealthy(gpus), UnpreparedClaims: f.unprepared.list(),
 	}
 	if len(gpus) == 0 {
 		report.InputHash = f.inputHash(nil)
@@ -54,8 +54,8 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	for i, m := range modes {
 		of := f.gpuReport(&gpus[i], m, records, inUse)
 		report.GPUs = append(report.GPUs, of)
-		if len(of.Held) == 0 && of.Problem == "" {
-			report.Free++
+		if len(of.HeldDevices) == 0 && of.Problem == "" {
+			report.FreeGPUs++
 		}
 		if m != nil {
 			answered[gpus[i].Name()] = *m
@@ -78,16 +78,16 @@ func (f *Follower) modesOf(ctx context.Context, gpus []inventory.GPU) []*gpu.Mod
 }
 
 // gpuReport describes a GPU. inUse are the records of claims that are not released.
-func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse []ledger.Record) v1alpha1.GPUReport {
+func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse []ledger.Record) v1beta1.GPUReport {
 	held := heldOf(g, inUse)
-	return v1alpha1.GPUReport{
+	return v1beta1.GPUReport{
 		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
 		Mode:       f.modeText(g, modes),
 		Partitions: f.partitionsOf(g, records),
-		Held:       held,
-		Slice:      f.Publisher.DigestOf(g.PCIAddress),
-		Problem:    text.Cut(g.Problem, v1alpha1.MaxReportText),
-		Pending:    text.Cut(strings.Join(f.pendingOf(g, held), "; "), v1alpha1.MaxReportText),
+		HeldDevices:       held,
+		SliceHash:      f.Publisher.DigestOf(g.PCIAddress),
+		Problem:    text.Cut(g.Problem, v1beta1.MaxReportText),
+		Pending:    text.Cut(strings.Join(f.pendingOf(g, held), "; "), v1beta1.MaxReportText),
 	}
 }
 
@@ -197,14 +197,14 @@ func (f *Follower) pendingOf(g *inventory.GPU, held []string) []string {
 
 // report writes the node report, if it has changed: at once during a switch, otherwise at most
 // every reportInterval.
-func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
-	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
-	tainted := f.reported != nil && f.reported.Taints != nil
+func (f *Follower) report(ctx context.Context, state v1beta1.State) {
+	busy := state != "" && state != v1beta1.Idle && state != v1beta1.Failed
+	tainted := f.reported != nil && f.reported.PublishedTaints != nil
 	if !busy && tainted == (f.accepted != nil) && time.Since(f.reportedAt) < reportInterval {
 		return
 	}
 	report := f.nodeReport(ctx)
-	report.Task, report.Taints = f.task, f.accepted
+	report.Task, report.PublishedTaints = f.task, f.accepted
 	if apiequality.Semantic.DeepEqual(report, f.reported) {
 		return
 	}
@@ -216,9 +216,9 @@ func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 }
 
 // writeReport applies status.node of a GPUNode, and no other field.
-func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report *v1alpha1.NodeReport) error {
+func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report *v1beta1.NodeReport) error {
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(),
+		"apiVersion": v1beta1.GroupVersion.String(),
 		"kind":       "GPUNode",
 		"metadata":   map[string]any{"name": name},
 		"status":     map[string]any{"node": report},

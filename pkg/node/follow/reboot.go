@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
@@ -38,14 +38,14 @@ type rebootRequest struct {
 const MostReboots = 2
 
 // rebootTarget is the same for switches to the same profile with the same policy.
-func rebootTarget(s *v1alpha1.Switch) (string, error) {
+func rebootTarget(s *v1beta1.Switch) (string, error) {
 	policy, err := json.Marshal(s.Policy)
 	return s.To.Hash + " " + string(policy), err
 }
 
 // reboot reboots the machine once for a switch, and applies the profile afterwards. It returns
 // nil as long as the machine has not rebooted.
-func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
+func (f *Follower) reboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task {
 	last, err := f.readReboot()
 	switch {
 	case err != nil:
@@ -69,10 +69,10 @@ func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 		}
 	}
 	if next.Count > MostReboots {
-		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonNeedsReset, Message: fmt.Sprintf(
-			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.Profile)}
+		return &v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonNeedsReset, Message: fmt.Sprintf(
+			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.ProfileName)}
 	}
-	f.Events.Warn(ctx, names.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.Profile))
+	f.Events.Warn(ctx, names.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.ProfileName))
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
@@ -85,9 +85,9 @@ func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 
 // afterReboot applies the profile after the reboot. On success it removes the record, and with
 // it the count.
-func (f *Follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
-	task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, false) })
-	if task.Phase == v1alpha1.TaskDone {
+func (f *Follower) afterReboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task {
+	task := f.apply(ctx, s, func(ctx context.Context) v1beta1.Task { return f.Profile.Apply(ctx, s.To, false) })
+	if task.Phase == v1beta1.TaskDone {
 		if err := os.Remove(f.RebootFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Error(err, "Cannot remove the record of a successful reboot, so it counts for the next switch to the profile")
 		}
@@ -95,8 +95,8 @@ func (f *Follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha
 	return &task
 }
 
-func rebootFailed(err error) *v1alpha1.Task {
-	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: names.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
+func rebootFailed(err error) *v1beta1.Task {
+	return &v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
 }
 
 func (f *Follower) readReboot() (rebootRequest, error) {

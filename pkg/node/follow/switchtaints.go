@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -32,22 +32,22 @@ const (
 
 // desiredTaints returns the taints that a GPUNode requests. Names of GPUs that the node does not have are
 // ignored. It caches the last ones, because computing them may need the GPUs.
-func (f *Follower) desiredTaints(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.SwitchTaints {
-	if !status.OrdersTaints() {
+func (f *Follower) desiredTaints(ctx context.Context, status *v1beta1.GPUNodeStatus) publisher.SwitchTaints {
+	if !status.RequestsTaints() {
 		f.taintsFrom, f.taints = nil, publisher.SwitchTaints{}
 		return f.taints
 	}
-	sw := &v1alpha1.Switch{
-		ID: status.Switch.ID, Order: status.Switch.Order, To: status.Switch.To,
-		GPUs: status.Switch.GPUs, Shrinking: status.Switch.Shrinking, Withhold: status.Switch.Withhold,
+	sw := &v1beta1.Switch{
+		ID: status.Switch.ID, TaintGeneration: status.Switch.TaintGeneration, To: status.Switch.To,
+		GPUs: status.Switch.GPUs, ShrinkingGPUs: status.Switch.ShrinkingGPUs, Withhold: status.Switch.Withhold,
 	}
 	if reflect.DeepEqual(sw, f.taintsFrom) {
 		return f.taints
 	}
 	f.taintsFrom = sw
 	f.taints = publisher.SwitchTaints{
-		By:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
-		Value:    names.RepartitioningTaintValue(sw.To.Profile),
+		By:       v1beta1.PublishedTaints{SwitchID: sw.ID, TaintGeneration: sw.TaintGeneration},
+		Value:    names.RepartitioningTaintValue(sw.To.ProfileName),
 		GPUs:     slices.Clone(sw.GPUs),
 		Withhold: sw.Withhold,
 	}
@@ -57,10 +57,10 @@ func (f *Follower) desiredTaints(ctx context.Context, status *v1alpha1.GPUNodeSt
 
 // shrink adds the devices that GPUs are about to lose to the taints. If the profile does not
 // fit the node, these are not known, and all devices are tainted: the switch will fail.
-func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
+func (f *Follower) shrink(ctx context.Context, sw *v1beta1.Switch) {
 	byName := map[string]string{}
 	for _, g := range f.Roster.All() {
-		if slices.Contains(sw.Shrinking, g.Name()) {
+		if slices.Contains(sw.ShrinkingGPUs, g.Name()) {
 			byName[g.Name()] = g.PCIAddress
 		}
 	}
@@ -75,8 +75,8 @@ func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	defer cancel()
 	layouts, err := f.Profile.Layouts(ctx, sw.To, of)
 	if err != nil {
-		klog.FromContext(ctx).Info("Cannot tell which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
-		f.taints.GPUs = append(f.taints.GPUs, sw.Shrinking...)
+		klog.FromContext(ctx).Info("Cannot tell which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.ShrinkingGPUs, "err", err)
+		f.taints.GPUs = append(f.taints.GPUs, sw.ShrinkingGPUs...)
 		return
 	}
 	f.taints.Offers = map[string]profile.Layout{}
@@ -107,13 +107,13 @@ func (f *Follower) readTaints(ctx context.Context) error {
 	// The plugin's role allows it to list GPUNodes, not to get one.
 	list, err := f.Nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.Node.Name).String()})
 	if apierrors.IsNotFound(err) {
-		err, list = nil, &v1alpha1.GPUNodeList{} // no CRD
+		err, list = nil, &v1beta1.GPUNodeList{} // no CRD
 	}
 	if err != nil {
 		return err
 	}
 	var taints publisher.SwitchTaints
-	var defragmentation *v1alpha1.Defragmentation
+	var defragmentation *v1beta1.Defragmentation
 	for i := range list.Items {
 		if node := &list.Items[i]; node.Name == f.Node.Name {
 			f.readVersion, taints = node.ResourceVersion, f.desiredTaints(ctx, &node.Status)
@@ -129,7 +129,7 @@ func (f *Follower) readTaints(ctx context.Context) error {
 // remembers that: accepted taints stay published while a switch requests them.
 func (f *Follower) confirmTaints(ctx context.Context) bool {
 	by, ok := f.Publisher.PublishedFor()
-	if by == (v1alpha1.PublishedTaints{}) {
+	if by == (v1beta1.PublishedTaints{}) {
 		f.accepted = nil
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -31,7 +31,7 @@ type unprepared struct {
 }
 
 type failedClaim struct {
-	v1alpha1.UnpreparedClaim
+	v1beta1.UnpreparedClaim
 	// last is when it failed last.
 	last time.Time
 }
@@ -47,8 +47,8 @@ func (f *Follower) Unprepared(c *resourceapi.ResourceClaim, err error) {
 	now := time.Now()
 	failed, known := u.claims[c.UID]
 	if !known {
-		failed.UnpreparedClaim = v1alpha1.UnpreparedClaim{
-			Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Since: metav1.NewTime(now).Rfc3339Copy(),
+		failed.UnpreparedClaim = v1beta1.UnpreparedClaim{
+			Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), FirstFailureTime: metav1.NewTime(now).Rfc3339Copy(),
 			Message: text.Cut(err.Error(), mostReason),
 		}
 	}
@@ -64,10 +64,10 @@ func (f *Follower) Prepared(uid types.UID) {
 }
 
 // list are the claims, the ones that failed first come first.
-func (u *unprepared) list() []v1alpha1.UnpreparedClaim {
+func (u *unprepared) list() []v1beta1.UnpreparedClaim {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var all []v1alpha1.UnpreparedClaim
+	var all []v1beta1.UnpreparedClaim
 	for uid, c := range u.claims {
 		if time.Since(c.last) > forgetUnprepared {
 			delete(u.claims, uid)
@@ -75,8 +75,8 @@ func (u *unprepared) list() []v1alpha1.UnpreparedClaim {
 		}
 		all = append(all, c.UnpreparedClaim)
 	}
-	slices.SortFunc(all, func(a, b v1alpha1.UnpreparedClaim) int {
-		if c := a.Since.Compare(b.Since.Time); c != 0 {
+	slices.SortFunc(all, func(a, b v1beta1.UnpreparedClaim) int {
+		if c := a.FirstFailureTime.Compare(b.FirstFailureTime.Time); c != 0 {
 			return c
 		}
 		return strings.Compare(a.UID, b.UID)
@@ -85,19 +85,19 @@ func (u *unprepared) list() []v1alpha1.UnpreparedClaim {
 }
 
 // unhealthy are the GPUs that are tainted as unhealthy, and since when by the last report.
-func (f *Follower) unhealthy(gpus []inventory.GPU) []v1alpha1.UnhealthyGPU {
+func (f *Follower) unhealthy(gpus []inventory.GPU) []v1beta1.UnhealthyGPU {
 	since := map[string]metav1.Time{}
 	if f.before != nil {
-		for _, g := range f.before.Unhealthy {
-			since[g.Name] = g.Since
+		for _, g := range f.before.UnhealthyGPUs {
+			since[g.Name] = g.DetectionTime
 		}
 	}
 	if f.reported != nil {
-		for _, g := range f.reported.Unhealthy {
-			since[g.Name] = g.Since
+		for _, g := range f.reported.UnhealthyGPUs {
+			since[g.Name] = g.DetectionTime
 		}
 	}
-	var all []v1alpha1.UnhealthyGPU
+	var all []v1beta1.UnhealthyGPU
 	for i := range gpus {
 		g := &gpus[i]
 		if !g.Unhealthy() || f.Drivers.IsUpgrading(g.Vendor) {
@@ -107,7 +107,7 @@ func (f *Follower) unhealthy(gpus []inventory.GPU) []v1alpha1.UnhealthyGPU {
 		if !known {
 			at = metav1.NewTime(time.Now()).Rfc3339Copy()
 		}
-		all = append(all, v1alpha1.UnhealthyGPU{Name: g.Name(), Since: at})
+		all = append(all, v1beta1.UnhealthyGPU{Name: g.Name(), DetectionTime: at})
 	}
 	return all
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -96,7 +96,7 @@ func (p *Publisher) OwnersFound() []string {
 	for _, v := range slices.Sorted(maps.Keys(vendors)) {
 		for _, o := range p.ownersOf(v, known) {
 			owner := fmt.Sprintf("%s; to let Tranche have %s, %s", o.Found, served(v, o), o.Remedy)
-			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
+			found = append(found, text.Cut(owner, v1beta1.MaxReportText))
 		}
 	}
 	return found[:min(len(found), mostOwners)]

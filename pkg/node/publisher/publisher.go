@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -87,7 +87,7 @@ type Publisher struct {
 	// switchTaints says which devices are tainted for a switch. sent identifies the switch whose taints the
 	// last publication has, nil before the first.
 	switchTaints SwitchTaints
-	sent         *v1alpha1.PublishedTaints
+	sent         *v1beta1.PublishedTaints
 	// reservation says which devices are tainted for a defragmentation.
 	reservation Reservation
 	// noTaints is set when the API server drops device taints (DRADeviceTaints). Then free

@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -18,7 +18,7 @@ import (
 type SwitchTaints struct {
 	// By identifies the switch. Zero: the taints of an earlier run are kept, because the
 	// GPUNode cannot be read.
-	By v1alpha1.PublishedTaints
+	By v1beta1.PublishedTaints
 	// Value is the value of the taints.
 	Value string
 	// GPUs are the names of the GPUs of which all devices are tainted.

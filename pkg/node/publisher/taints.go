@@ -6,7 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -130,11 +130,11 @@ func (p *Publisher) withholdTainted(g *publish.GPU) {
 }
 
 // PublishedFor returns which switch requests taints now, and whether the last publication has them.
-func (p *Publisher) PublishedFor() (by v1alpha1.PublishedTaints, sent bool) {
+func (p *Publisher) PublishedFor() (by v1beta1.PublishedTaints, sent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	by = p.switchTaints.By
 	sent = p.sent != nil && *p.sent == by
-	by.Withheld = p.noTaints && by.Switch != ""
+	by.Withheld = p.noTaints && by.SwitchID != ""
 	return by, sent
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Combine makes PartitionProfiles for Nodes of which one label says how GPUs are partitioned, and that
@@ -40,7 +40,7 @@ func Combine(documents []Document) []Document {
 func Together(partitioned, shared *Profile) Profile {
 	return Profile{
 		Original: partitioned.Original + "_" + shared.Original, Notes: slices.Concat(partitioned.Notes, shared.Notes),
-		Spec: v1alpha1.PartitionProfileSpec{Rules: combined(partitioned.Spec.Rules, shared.Spec.Rules[0]), Switch: partitioned.Spec.Switch},
+		Spec: v1beta1.PartitionProfileSpec{Rules: combined(partitioned.Spec.Rules, shared.Spec.Rules[0]), Switch: partitioned.Spec.Switch},
 	}
 }
 
@@ -58,7 +58,7 @@ func find(documents []Document, format Format, name string) *Profile {
 
 // combined are rules in which the GPUs that another rule selects by their vendor are shared as it
 // says.
-func combined(rules []v1alpha1.Rule, sharing v1alpha1.Rule) (all []v1alpha1.Rule) {
+func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
 	theirs := sharing.GPUs.Vendor
 	for _, r := range rules {
 		vendor := ""
@@ -68,9 +68,9 @@ func combined(rules []v1alpha1.Rule, sharing v1alpha1.Rule) (all []v1alpha1.Rule
 		if vendor == "" || vendor == theirs {
 			own := *r.DeepCopy()
 			if own.GPUs == nil {
-				own.GPUs = &v1alpha1.GPUSelector{}
+				own.GPUs = &v1beta1.GPUSelector{}
 			}
-			own.GPUs.Vendor, own.Sharing, own.LegacyResource = theirs, sharing.Sharing.DeepCopy(), sharing.LegacyResource
+			own.GPUs.Vendor, own.Sharing, own.ExtendedResource = theirs, sharing.Sharing.DeepCopy(), sharing.ExtendedResource
 			all = append(all, own)
 		}
 		if vendor != theirs {

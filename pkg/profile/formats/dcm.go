@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -79,9 +79,9 @@ func ReadDeviceConfigManager(text strict.Text) ([]Profile, []string, error) {
 func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
 	p := Profile{Original: name}
 	path := strict.Key("gpu-config-profiles", name)
-	var rules []v1alpha1.Rule
+	var rules []v1beta1.Rule
 	if ids := in.skippedIDs(problems, strict.Key(path, "skippedGPUs")); len(ids) > 0 {
-		rules = append(rules, v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: amd, Indexes: ids}, Unchanged: true})
+		rules = append(rules, v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Vendor: amd, Indexes: ids}, Unchanged: true})
 	}
 	path = strict.Key(path, "profiles")
 	switch n := len(in.Entries); {
@@ -111,7 +111,7 @@ func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
 	if err := problems.Err(); err != nil {
 		return p.Fail(err)
 	}
-	last := v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: amd}, Unchanged: true}
+	last := v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Vendor: amd}, Unchanged: true}
 	if rest >= 0 {
 		last = in.Entries[rest].rule(nil)
 		if rest < len(in.Entries)-1 {
@@ -130,22 +130,22 @@ func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
 
 // nameLegacyResource lets amd.com/gpu stand for a partition if all GPUs are in one compute mode, as
 // with AMD's device plugin.
-func (in *dcmProfile) nameLegacyResource(rules []v1alpha1.Rule) {
+func (in *dcmProfile) nameLegacyResource(rules []v1beta1.Rule) {
 	compute := in.Entries[0].Compute
 	if compute == "SPX" || slices.ContainsFunc(in.Entries, func(e dcmEntry) bool { return e.Compute != compute }) {
 		return
 	}
 	for i := range rules {
-		if rules[i].AMD != nil {
-			rules[i].LegacyResource = strings.ToLower(compute)
+		if rules[i].XCP != nil {
+			rules[i].ExtendedResource = strings.ToLower(compute)
 		}
 	}
 }
 
-func (e *dcmEntry) rule(count *int32) v1alpha1.Rule {
-	return v1alpha1.Rule{
-		GPUs: &v1alpha1.GPUSelector{Vendor: amd, Count: count},
-		AMD:  &v1alpha1.AMD{ComputePartition: e.Compute, MemoryPartition: e.Memory},
+func (e *dcmEntry) rule(count *int32) v1beta1.Rule {
+	return v1beta1.Rule{
+		GPUs: &v1beta1.GPUSelector{Vendor: amd, Count: count},
+		XCP:  &v1beta1.XCP{ComputePartition: e.Compute, MemoryPartition: e.Memory},
 	}
 }
 

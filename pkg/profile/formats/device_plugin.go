@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -24,11 +24,11 @@ var migResource = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]
 
 // readDevicePlugin converts a file to a PartitionProfile. Notes say which parts of it have no effect,
 // for people.
-func readDevicePlugin(text strict.Text) (v1alpha1.PartitionProfileSpec, []string, error) {
+func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string, error) {
 	var c pluginConfig
 	problems, err := text.Decode(&c)
 	if err != nil {
-		return v1alpha1.PartitionProfileSpec{}, nil, err
+		return v1beta1.PartitionProfileSpec{}, nil, err
 	}
 	r := pluginReader{problems: problems}
 	if c.Version != "" && c.Version != version {
@@ -36,21 +36,21 @@ func readDevicePlugin(text strict.Text) (v1alpha1.PartitionProfileSpec, []string
 	}
 	r.flags(c.Flags)
 	r.others(&c)
-	rule := v1alpha1.Rule{
-		GPUs:    &v1alpha1.GPUSelector{Vendor: nvidia},
+	rule := v1beta1.Rule{
+		GPUs:    &v1beta1.GPUSelector{Vendor: nvidia},
 		Sharing: off(),
 	}
 	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.LegacyResource = meansPartition
+		rule.ExtendedResource = meansPartition
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
 	}
 	if err := r.problems.Err(); err != nil {
-		return v1alpha1.PartitionProfileSpec{}, nil, err
+		return v1beta1.PartitionProfileSpec{}, nil, err
 	}
-	return v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}, r.notes, nil
+	return v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{rule}}, r.notes, nil
 }
 
 // pluginReader collects the problems and notes of a file.
@@ -103,20 +103,20 @@ func (r *pluginReader) note(path, format string, args ...any) {
 	r.notes = append(r.notes, path+": "+fmt.Sprintf(format, args...))
 }
 
-func (r *pluginReader) sharing(s *pluginSharing, rule *v1alpha1.Rule) {
+func (r *pluginReader) sharing(s *pluginSharing, rule *v1beta1.Rule) {
 	switch {
 	case s.MPS != nil:
-		r.replicated("sharing.mps", s.MPS, v1alpha1.MPS, rule)
+		r.replicated("sharing.mps", s.MPS, v1beta1.MPS, rule)
 		if s.TimeSlicing != nil {
 			r.note("sharing.timeSlicing", "is not used, nor by the device plugin: mps has precedence")
 		}
 	case s.TimeSlicing != nil:
-		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1alpha1.TimeSlicing, rule)
+		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1beta1.TimeSlicing, rule)
 	}
 }
 
-func (r *pluginReader) replicated(path string, s *replicated, strategy v1alpha1.Strategy, rule *v1alpha1.Rule) {
-	mps := strategy == v1alpha1.MPS
+func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.Strategy, rule *v1beta1.Rule) {
+	mps := strategy == v1beta1.MPS
 	rule.Sharing.Strategy = strategy
 	rule.Sharing.OneClient = mps
 	if s.FailRequestsGreaterThanOne != nil {
@@ -132,7 +132,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1alpha1.
 		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
-		parts.LegacyResource = v1alpha1.MeansReplica
+		parts.ExtendedResource = v1beta1.MeansReplica
 		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value legacyResources.mig is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
@@ -145,9 +145,9 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1alpha1.
 	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.LegacyResource = meansPartitionReplica
+		rule.ExtendedResource = meansPartitionReplica
 	default:
-		rule.LegacyResource = meansReplica
+		rule.ExtendedResource = meansReplica
 	}
 	if mps {
 		// As the device plugin's daemon does.
@@ -157,7 +157,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1alpha1.
 }
 
 // resource adds the sharing of one resource to the rule.
-func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, rule *v1alpha1.Rule) {
+func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, rule *v1beta1.Rule) {
 	if s.Rename != nil {
 		r.note(path+".rename", "is not used, nor by the device plugin")
 	}
@@ -184,16 +184,16 @@ func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, ru
 	default:
 		if rule.Sharing.Partitions == nil {
 			// A replica names no amount of memory.
-			rule.Sharing.Partitions = &v1alpha1.SharedPartitions{Fractions: true}
+			rule.Sharing.Partitions = &v1beta1.SharedPartitions{Fractions: true}
 		}
 		rule.Sharing.Partitions.Profiles = append(rule.Sharing.Partitions.Profiles, profile[1])
 		if s.Replicas != nil {
-			rule.Sharing.Partitions.Replicas = append(rule.Sharing.Partitions.Replicas, v1alpha1.PartitionReplicas{Profile: profile[1], Count: *s.Replicas})
+			rule.Sharing.Partitions.Replicas = append(rule.Sharing.Partitions.Replicas, v1beta1.PartitionReplicas{Profile: profile[1], Count: *s.Replicas})
 		}
 	}
 }
 
-func shares(rule *v1alpha1.Rule, profile string) bool {
+func shares(rule *v1beta1.Rule, profile string) bool {
 	return rule.Sharing.Partitions != nil && slices.Contains(rule.Sharing.Partitions.Profiles, profile)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -48,8 +48,8 @@ func TestMisspeltKeys(t *testing.T) {
 	assert.True(t, *sharing.Enabled)
 	assert.True(t, sharing.OneClient)
 	assert.Equal(t, int32(10), *sharing.Replicas)
-	assert.Equal(t, v1alpha1.TimeSlicing, sharing.Strategy)
-	assert.Equal(t, "PartitionReplica", spec.Rules[0].LegacyResource)
+	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
+	assert.Equal(t, "PartitionReplica", spec.Rules[0].ExtendedResource)
 }
 
 func TestDevicePluginRefused(t *testing.T) {
@@ -118,7 +118,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 func TestMPSHasPrecedence(t *testing.T) {
 	spec, notes, err := readDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 4}]}}")})
 	require.NoError(t, err)
-	assert.Equal(t, v1alpha1.MPS, spec.Rules[0].Sharing.Strategy)
+	assert.Equal(t, v1beta1.MPS, spec.Rules[0].Sharing.Strategy)
 	assert.Equal(t, int32(4), *spec.Rules[0].Sharing.Replicas)
 	assert.Contains(t, notes, "sharing.timeSlicing: is not used, nor by the device plugin: mps has precedence")
 }
@@ -167,7 +167,7 @@ func FuzzReadDevicePlugin(f *testing.F) {
 		if n := sharing.Replicas; n != nil {
 			require.True(t, *n >= 1 && *n <= gpu.WholeFraction)
 		}
-		require.False(t, sharing.Strategy == v1alpha1.MPS && sharing.Partitions != nil)
+		require.False(t, sharing.Strategy == v1beta1.MPS && sharing.Partitions != nil)
 	})
 }
 
@@ -196,11 +196,11 @@ func TestStrategies(t *testing.T) {
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)
-		assert.Equal(t, tt.want, spec.Rules[0].LegacyResource, name)
+		assert.Equal(t, tt.want, spec.Rules[0].ExtendedResource, name)
 	}
 	spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
 	require.NoError(t, err)
 	assert.Equal(t, int32(10), *spec.Rules[0].Sharing.Replicas)
-	assert.Equal(t, []v1alpha1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)
-	assert.Equal(t, v1alpha1.MeansReplica, spec.Rules[0].Sharing.Partitions.LegacyResource)
+	assert.Equal(t, []v1beta1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)
+	assert.Equal(t, v1beta1.MeansReplica, spec.Rules[0].Sharing.Partitions.ExtendedResource)
 }

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // KaiwoDefault is the profile spx or cpx that Kaiwo creates if the device config manager has none of that
 // name: all GPUs in SPX with NPS1, or in CPX with NPS4.
 func KaiwoDefault(name string) (Profile, bool) {
-	modes := map[string]v1alpha1.AMD{
+	modes := map[string]v1beta1.XCP{
 		"spx": {ComputePartition: "SPX", MemoryPartition: "NPS1"},
 		"cpx": {ComputePartition: "CPX", MemoryPartition: "NPS4"},
 	}
@@ -24,12 +24,12 @@ func KaiwoDefault(name string) (Profile, bool) {
 	if !ok {
 		return Profile{}, false
 	}
-	rule := v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Vendor: amd}, AMD: &mode, Sharing: off()}
+	rule := v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Vendor: amd}, XCP: &mode, Sharing: off()}
 	if name == "cpx" {
 		// As with AMD's device plugin.
-		rule.LegacyResource = name
+		rule.ExtendedResource = name
 	}
-	return Profile{Original: name, Spec: v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}}, true
+	return Profile{Original: name, Spec: v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{rule}}}, true
 }
 
 // ReadKaiwo converts an object of a kind: to commands and other notes, and to the profiles that Kaiwo

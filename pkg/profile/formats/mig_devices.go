@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -21,10 +21,10 @@ type selected struct {
 
 func (s *selected) none() bool { return !s.all && len(s.indexes) == 0 }
 
-func (s *selected) selector() *v1alpha1.GPUSelector {
-	in := &v1alpha1.GPUSelector{Vendor: nvidia, PCIIDs: s.filters, Indexes: s.indexes}
+func (s *selected) selector() *v1beta1.GPUSelector {
+	in := &v1beta1.GPUSelector{Vendor: nvidia, PCIIDs: s.filters, Indexes: s.indexes}
 	if s.all {
-		in.MIG = v1alpha1.MIGCapable
+		in.MIG = v1beta1.MIGCapable
 	}
 	return in
 }

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -93,11 +93,11 @@ func convertEntries(problems *strict.Problems, name string, entries []migEntry) 
 		return p.Fail(problems.Err())
 	}
 	all := make([]selected, len(entries))
-	rules := make([]v1alpha1.Rule, len(entries))
+	rules := make([]v1beta1.Rule, len(entries))
 	for i := range entries {
 		path := strict.Index(path, i)
 		all[i] = selectionOf(problems, path, &entries[i])
-		rules[i] = v1alpha1.Rule{
+		rules[i] = v1beta1.Rule{
 			GPUs:    all[i].selector(),
 			MIG:     migOf(problems, strict.Key(path, "mig-devices"), &entries[i]),
 			Sharing: off(),
@@ -119,8 +119,8 @@ func convertEntries(problems *strict.Problems, name string, entries []migEntry) 
 		}
 		p.Spec.Rules = append(p.Spec.Rules, rules[i])
 	}
-	p.Spec.Rules = append(p.Spec.Rules, v1alpha1.Rule{
-		GPUs:      &v1alpha1.GPUSelector{Vendor: nvidia},
+	p.Spec.Rules = append(p.Spec.Rules, v1beta1.Rule{
+		GPUs:      &v1beta1.GPUSelector{Vendor: nvidia},
 		Unchanged: true,
 		Sharing:   off(),
 	})
@@ -129,7 +129,7 @@ func convertEntries(problems *strict.Problems, name string, entries []migEntry) 
 
 // nameLegacyPartition lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
 // profile, as with the device plugin's strategy single, the default of the GPU operator.
-func nameLegacyPartition(rules []v1alpha1.Rule) {
+func nameLegacyPartition(rules []v1beta1.Rule) {
 	for i := range rules {
 		m := rules[i].MIG
 		if len(m.Partitions) != 1 || m.Partitions[0].Profile != rules[0].MIG.Partitions[0].Profile {
@@ -137,7 +137,7 @@ func nameLegacyPartition(rules []v1alpha1.Rule) {
 		}
 	}
 	for i := range rules {
-		rules[i].LegacyResource = rules[i].MIG.Partitions[0].Profile
+		rules[i].ExtendedResource = rules[i].MIG.Partitions[0].Profile
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -18,12 +18,12 @@ var migSpelling = regexp.MustCompile(`^(?:([1-9][0-9]*)c\.)?(([1-9][0-9]*)g\.([1
 var migAttributes = []string{"", "+me", "+me.all", "-me", "+gfx"}
 
 // migOf converts the partitions of an entry.
-func migOf(problems *strict.Problems, path string, e *migEntry) *v1alpha1.MIG {
+func migOf(problems *strict.Problems, path string, e *migEntry) *v1beta1.MIG {
 	switch {
 	case !*e.MIGEnabled:
-		return &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}
+		return &v1beta1.MIG{Mode: v1beta1.MIGDisabled}
 	case len(e.MIGDevices) == 0:
-		return &v1alpha1.MIG{Mode: v1alpha1.MIGEnabled}
+		return &v1beta1.MIG{Mode: v1beta1.MIGEnabled}
 	}
 	counts, none := map[string]int{}, true
 	for _, name := range slices.Sorted(maps.Keys(e.MIGDevices)) {
@@ -43,7 +43,7 @@ func migOf(problems *strict.Problems, path string, e *migEntry) *v1alpha1.MIG {
 	if none {
 		problems.Add(path, "has no partition; write {} for MIG mode without partitions")
 	}
-	return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: largestFirst(counts)}
+	return &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: largestFirst(counts)}
 }
 
 // mostPartitions is more than any GPU has of one profile.
@@ -66,7 +66,7 @@ func migProfile(problems *strict.Problems, path, name string) string {
 }
 
 // largestFirst are the partitions in the order of their sizes.
-func largestFirst(counts map[string]int) (parts []v1alpha1.StaticPartition) {
+func largestFirst(counts map[string]int) (parts []v1beta1.StaticPartition) {
 	size := func(profile string, part int) int {
 		n, _ := strconv.Atoi(migSpelling.FindStringSubmatch(profile)[part])
 		return n
@@ -76,7 +76,7 @@ func largestFirst(counts map[string]int) (parts []v1alpha1.StaticPartition) {
 		return cmp.Or(cmp.Compare(size(b, sliceCount), size(a, sliceCount)), cmp.Compare(size(b, memory), size(a, memory)), cmp.Compare(a, b))
 	}) {
 		count := int32(counts[profile])
-		parts = append(parts, v1alpha1.StaticPartition{Profile: profile, Count: &count})
+		parts = append(parts, v1beta1.StaticPartition{Profile: profile, Count: &count})
 	}
 	return parts
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // NosKinds are the kinds of nos's objects. QuotaNote says what to use in place of them.
@@ -14,19 +14,19 @@ var NosKinds = []string{"ElasticQuota", "CompositeElasticQuota"}
 const NosQuotaNote = "there is no counterpart: a ResourceQuota limits a namespace, and Kueue has quotas that namespaces can borrow from each other"
 
 // nosRules are the ways in which nos partitions GPUs: the values of the label.
-var nosRules = map[string][]v1alpha1.Rule{
+var nosRules = map[string][]v1beta1.Rule{
 	// Partitions come with the pods, and whole GPUs are not offered. nos ignores GPUs without MIG.
 	"mig": {
-		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia, MIG: v1alpha1.MIGCapable}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
-		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, Unchanged: true, Sharing: off()},
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia, MIG: v1beta1.MIGCapable}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia}, Unchanged: true, Sharing: off()},
 	},
 	// Slices of memory of whole GPUs, by MPS.
 	"mps": {
-		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{Strategy: v1beta1.MPS}},
 	},
 	// nos uses MIG on the GPUs in MIG mode, and MPS on the others. Here, each GPU does what pods need.
 	"hybrid": {
-		{GPUs: &v1alpha1.GPUSelector{Vendor: nvidia}, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}, Sharing: &v1alpha1.Sharing{Strategy: v1alpha1.MPS}},
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic}, Sharing: &v1beta1.Sharing{Strategy: v1beta1.MPS}},
 	},
 }
 

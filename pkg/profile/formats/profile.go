@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Profile is a configuration of another project as a PartitionProfile.
@@ -15,7 +15,7 @@ type Profile struct {
 	Name string
 	// Original is the name that the configuration has in the file, and node labels for it.
 	Original string
-	Spec     v1alpha1.PartitionProfileSpec
+	Spec     v1beta1.PartitionProfileSpec
 	// Notes say what of the configuration has no counterpart, for people.
 	Notes []string
 	// Err is why the configuration cannot be used; Spec is then empty. The others of the file can.
@@ -33,7 +33,7 @@ func (p *Profile) Fail(err error) Profile {
 }
 
 // off are settings without shares: neither mig-parted nor AMD's device plugin shares GPUs.
-func off() *v1alpha1.Sharing { return &v1alpha1.Sharing{Enabled: new(bool)} }
+func off() *v1beta1.Sharing { return &v1beta1.Sharing{Enabled: new(bool)} }
 
 // ObjectName is the name of the PartitionProfile for a configuration: its name in lower case, with -
 // in place of _ and a dot in place of +. The error says why there is none.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -26,12 +26,12 @@ type Release struct {
 // plans as the plugin does, on the GPUs that the node's report and the tables of models describe;
 // the plugin plans again when the switch begins. It returns an error if the profile does not fit
 // the node's GPUs.
-func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Release, error) {
+func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release, error) {
 	var out Release
 	if n.Status.Node == nil {
 		return out, nil
 	}
-	reports := map[string]*v1alpha1.GPUReport{}
+	reports := map[string]*v1beta1.GPUReport{}
 	inv := &models.Inventory{}
 	for i := range n.Status.Node.GPUs {
 		r := &n.Status.Node.GPUs[i]
@@ -83,7 +83,7 @@ func Of(n *v1alpha1.GPUNode, to v1alpha1.ProfileSnapshot, held []string) (Releas
 }
 
 // nodeGPU returns the state of a GPU that its node reports.
-func nodeGPU(g gpu.GPU, r *v1alpha1.GPUReport) profile.NodeGPU {
+func nodeGPU(g gpu.GPU, r *v1beta1.GPUReport) profile.NodeGPU {
 	out := profile.NodeGPU{GPU: g}
 	if mode, ok := strings.CutPrefix(r.Mode, migPrefix); ok {
 		out.Modes = gpu.Modes{MIG: gpu.MIGMode(mode), MIGNeedsReset: g.OtherMIG != nil}
@@ -106,7 +106,7 @@ func nodeGPU(g gpu.GPU, r *v1alpha1.GPUReport) profile.NodeGPU {
 const migPrefix = "MIG "
 
 // add adds a GPU to a machine, by its product.
-func add(inv *models.Inventory, r *v1alpha1.GPUReport, address string) bool {
+func add(inv *models.Inventory, r *v1beta1.GPUReport, address string) bool {
 	for _, key := range models.NVIDIAModels() {
 		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
 			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.Mode == migPrefix+string(gpu.MIGOn), NUMANode: -1})

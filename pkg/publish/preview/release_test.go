@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -64,22 +64,22 @@ func TestAsThePluginPlans(t *testing.T) {
 	assert.Greater(t, released, 100)
 }
 
-func snapshot(t *testing.T, file string) v1alpha1.ProfileSnapshot {
+func snapshot(t *testing.T, file string) v1beta1.ProfileSnapshot {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
-	var p v1alpha1.PartitionProfile
+	var p v1beta1.PartitionProfile
 	require.NoError(t, yaml.UnmarshalStrict(data, &p))
-	return v1alpha1.ProfileSnapshot{Profile: "to", Source: v1alpha1.FromPlan, Rules: p.Spec.Rules}
+	return v1beta1.ProfileSnapshot{ProfileName: "to", Source: v1beta1.FromPlan, Rules: p.Spec.Rules}
 }
 
 // randomNode is a node some of whose GPUs are held: as its plugin reports it, what claims hold,
 // and as the plugin plans.
-func randomNode(random *rand.Rand, inv *models.Inventory) (*v1alpha1.GPUNode, []string, []profile.NodeGPU) {
-	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{}}}
+func randomNode(random *rand.Rand, inv *models.Inventory) (*v1beta1.GPUNode, []string, []profile.NodeGPU) {
+	n := &v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{Node: &v1beta1.NodeReport{}}}
 	var claimed []string
 	var out []profile.NodeGPU
 	for _, g := range inv.Hardware("node") {
-		r := v1alpha1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
+		r := v1beta1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
 		modes := gpu.Modes{Legal: g.Modes}
 		if g.Vendor == gpu.AMD && len(g.Modes) > 0 {
 			modes.Memory = g.MemoryMode
@@ -152,15 +152,15 @@ func existing(gpus []profile.NodeGPU) func(string) profile.Existing {
 }
 
 func TestGPUsThatAreNotKnown(t *testing.T) {
-	n := &v1alpha1.GPUNode{}
-	got, err := Of(n, v1alpha1.ProfileSnapshot{}, nil)
+	n := &v1beta1.GPUNode{}
+	got, err := Of(n, v1beta1.ProfileSnapshot{}, nil)
 	require.NoError(t, err)
 	assert.Empty(t, got)
-	n.Status.Node = &v1alpha1.NodeReport{GPUs: []v1alpha1.GPUReport{
+	n.Status.Node = &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{
 		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future"},
 		{Name: "something", Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3"},
 	}}
-	got, err = Of(n, v1alpha1.ProfileSnapshot{Profile: "p", Rules: []v1alpha1.Rule{{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}}}, nil)
+	got, err = Of(n, v1beta1.ProfileSnapshot{ProfileName: "p", Rules: []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, Release{Unknown: []string{"gpu-0000-c1-00-0", "something"}}, got)
 }

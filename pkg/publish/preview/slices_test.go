@@ -41,7 +41,7 @@ func inventoryOf(t *testing.T, text string) *models.Inventory {
 
 func profileOf(t *testing.T, rules string) *profile.Profile {
 	t.Helper()
-	p, err := profile.Parse("profile.yaml", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rules+"]}"))
+	p, err := profile.Parse("profile.yaml", []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rules+"]}"))
 	require.NoError(t, err)
 	return p
 }

@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -24,7 +24,7 @@ type work struct {
 	nodes []input
 	// waiting is nil if what waits is as it was.
 	waiting *cluster.Objects
-	plans   []v1alpha1.PartitionPlan
+	plans   []v1beta1.PartitionPlan
 	classes []resourceapi.DeviceClass
 	gaps    []read.Gap
 
@@ -132,7 +132,7 @@ func (s *Store) input(name string, rules []resourceapi.DeviceTaintRule, noClaims
 		in.Nodes = []corev1.Node{*n}
 	}
 	if n := s.gpuNodes.all[name]; n != nil {
-		in.GPUNodes = []v1alpha1.GPUNode{*n}
+		in.GPUNodes = []v1beta1.GPUNode{*n}
 	}
 	return in
 }
@@ -211,7 +211,7 @@ func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 }
 
 // rollouts returns the plans: those under way first, then by name.
-func rollouts(plans []v1alpha1.PartitionPlan) []overview.Rollout {
+func rollouts(plans []v1beta1.PartitionPlan) []overview.Rollout {
 	out := make([]overview.Rollout, 0, len(plans))
 	for i := range plans {
 		r := overview.Rollout{Paused: plans[i].Spec.Paused}

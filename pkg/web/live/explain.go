@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -89,7 +89,7 @@ func (s *Store) inputFor(v overview.Viewer, namespace, name string, nodes []stri
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list gpunodes."+v1alpha1.GroupVersion.Group))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list gpunodes."+v1beta1.GroupVersion.Group))
 	}
 	return in, packs
 }

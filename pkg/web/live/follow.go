@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
@@ -56,7 +56,7 @@ func (s *Store) Put(o runtime.Object) error {
 }
 
 // Load puts all objects.
-func (s *Store) Load(o cluster.Objects, plans ...v1alpha1.PartitionPlan) error {
+func (s *Store) Load(o cluster.Objects, plans ...v1beta1.PartitionPlan) error {
 	return errors.Join(putAll(s, o.Slices), putAll(s, o.Claims), putAll(s, o.Classes), putAll(s, o.Rules),
 		putAll(s, o.Nodes), putAll(s, o.GPUNodes), putAll(s, o.PendingPods), putAll(s, plans))
 }

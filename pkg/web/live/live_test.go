@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -264,7 +264,7 @@ func TestTrimmed(t *testing.T) {
 
 func TestPutRefusesOthers(t *testing.T) {
 	assert.Error(t, New(clock).Put(&corev1.Secret{}))
-	assert.NoError(t, New(clock).Put(&v1alpha1.PartitionPlan{}))
+	assert.NoError(t, New(clock).Put(&v1beta1.PartitionPlan{}))
 	assert.NoError(t, New(clock).Put(&resourceapi.DeviceTaintRule{}))
 }
 

@@ -12,7 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
@@ -28,8 +28,8 @@ type Store struct {
 	classes  *kind[resourceapi.DeviceClass]
 	rules    *kind[resourceapi.DeviceTaintRule]
 	nodes    *kind[corev1.Node]
-	gpuNodes *kind[v1alpha1.GPUNode]
-	plans    *kind[v1alpha1.PartitionPlan]
+	gpuNodes *kind[v1beta1.GPUNode]
+	plans    *kind[v1beta1.PartitionPlan]
 	pods     *kind[corev1.Pod]
 	// slicesOf and claimsOf are those of a node, by their keys.
 	slicesOf map[string]map[string]*packed
@@ -70,8 +70,8 @@ func New(now func() time.Time) *Store {
 	s.classes = newKind(s, whole[resourceapi.DeviceClass], func(_, _ *resourceapi.DeviceClass) { s.staleWaiting, s.staleKinds = true, true })
 	s.rules = newKind(s, whole[resourceapi.DeviceTaintRule], func(_, _ *resourceapi.DeviceTaintRule) { s.allStale = true })
 	s.nodes = newKind(s, trimmed(trimNode), func(before, now *corev1.Node) { s.stale[cmp.Or(now, before).Name] = true })
-	s.gpuNodes = newKind(s, whole[v1alpha1.GPUNode], func(before, now *v1alpha1.GPUNode) { s.stale[cmp.Or(now, before).Name] = true })
-	s.plans = newKind(s, whole[v1alpha1.PartitionPlan], func(_, _ *v1alpha1.PartitionPlan) {})
+	s.gpuNodes = newKind(s, whole[v1beta1.GPUNode], func(before, now *v1beta1.GPUNode) { s.stale[cmp.Or(now, before).Name] = true })
+	s.plans = newKind(s, whole[v1beta1.PartitionPlan], func(_, _ *v1beta1.PartitionPlan) {})
 	s.pods = newKind(s, trimmed(trimPod), func(_, _ *corev1.Pod) { s.staleWaiting = true })
 	s.snapshot.Store(&overview.Snapshot{})
 	return s

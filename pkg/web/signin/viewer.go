@@ -12,7 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/web"
 )
@@ -73,8 +73,8 @@ var (
 	claimsOf   = authorizationv1.ResourceAttributes{Group: resourceapi.GroupName, Resource: "resourceclaims"}
 	nodesOf    = authorizationv1.ResourceAttributes{Resource: "nodes"}
 	podsOf     = authorizationv1.ResourceAttributes{Resource: "pods"}
-	gpuNodesOf = authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "gpunodes"}
-	plansOf    = authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "partitionplans"}
+	gpuNodesOf = authorizationv1.ResourceAttributes{Group: v1beta1.GroupVersion.Group, Resource: "gpunodes"}
+	plansOf    = authorizationv1.ResourceAttributes{Group: v1beta1.GroupVersion.Group, Resource: "partitionplans"}
 )
 
 // subject is a user about whose rights is asked.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Remedies returns what users can do: first the remedy of each verdict, then remedies that only some
@@ -47,7 +47,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 	for _, rule := range rules {
 		add("when the reason for the taint is resolved, remove it:", "kubectl delete devicetaintrule "+rule)
 	}
-	if n, ok := first(func(n Node) bool { return n.Profile != nil && n.Profile.State == v1alpha1.Failed }); ok {
+	if n, ok := first(func(n Node) bool { return n.Profile != nil && n.Profile.State == v1beta1.Failed }); ok {
 		add(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
 	}
 	if n, ok := first(func(n Node) bool {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -22,7 +22,7 @@ func (m *Model) addSwitch(n *Node) {
 	case far != nil && far.Switching():
 		withheld := m.withheldBySwitch(n.Name)
 		missing := n.Verdict == Unusable || len(withheld) > 0 && slices.Contains([]Verdict{Lacking, Full, Together, Never}, n.Verdict)
-		switching = switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && missing
+		switching = switching || far.State != v1beta1.Planning && far.State != v1beta1.Waiting && missing
 		say(m.switchText(far, switching))
 		if switching && len(withheld) > 0 {
 			say(fmt.Sprintf("until then the plugin publishes no free device of %s, because a claim tolerates the taint of the switch.", text.List(withheld, maxNames)))
@@ -30,7 +30,7 @@ func (m *Model) addSwitch(n *Node) {
 	case switching:
 		say(fmt.Sprintf("the node is being switched to %s; its GPUs are available again when the switch ends.", cluster.TaintProfile(to)))
 	case far == nil:
-	case far.State == v1alpha1.Failed:
+	case far.State == v1beta1.Failed:
 		say("the last switch of the node: " + far.Failure(m.objects.Now))
 	case n.Verdict == Unusable && far.Conflict != "":
 		say(far.Conflict + ".")
@@ -48,7 +48,7 @@ func (m *Model) switchText(far *cluster.Progress, away bool) string {
 		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, during)
 	}
 	said := fmt.Sprintf("the node is being switched to %s (%s)", to, during)
-	if far.State == v1alpha1.RollingBack {
+	if far.State == v1beta1.RollingBack {
 		said = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s)", to, during)
 	}
 	said += "; its GPUs are available again when the switch ends"
@@ -62,7 +62,7 @@ func (m *Model) switchText(far *cluster.Progress, away bool) string {
 func (m *Model) withheldBySwitch(node string) []string {
 	for i := range m.objects.GPUNodes {
 		n := &m.objects.GPUNodes[i]
-		if n.Name == node && n.Status.OrdersTaints() && n.Status.Switch.Withhold {
+		if n.Name == node && n.Status.RequestsTaints() && n.Status.Switch.Withhold {
 			return n.Status.Switch.GPUs
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -25,7 +25,7 @@ const slots = 8
 // Objects are those of a cluster.
 type Objects struct {
 	cluster.Objects
-	Plans []v1alpha1.PartitionPlan
+	Plans []v1beta1.PartitionPlan
 }
 
 // layouts are ways in which GPUs are held: profile and start of each partition. Empty: the whole.
@@ -124,24 +124,24 @@ func (o *Objects) hold(node string, slot int, device string, random *rand.Rand) 
 }
 
 // gpuNode follows a profile. A few are being switched, or have failed to.
-func gpuNode(name string, i int, gpus []string, now time.Time) v1alpha1.GPUNode {
+func gpuNode(name string, i int, gpus []string, now time.Time) v1beta1.GPUNode {
 	n := gpunodes.WithProfile(name, "on-demand").GPUs("MIG on", gpus...)
 	switch i % 41 {
 	case 10:
-		n.Switches(v1alpha1.Draining, "inference", "evicts pods from 2 GPUs", gpus[0], gpus[1])
+		n.Switches(v1beta1.Draining, "inference", "evicts pods from 2 GPUs", gpus[0], gpus[1])
 	case 11:
-		n.Switches(v1alpha1.Applying, "inference", "creates partitions", gpus[2], gpus[3], gpus[4])
+		n.Switches(v1beta1.Applying, "inference", "creates partitions", gpus[2], gpus[3], gpus[4])
 	case 12:
 		n.Fails("inference", "DrainDeadlineExceeded", "pods were not evicted in time", true)
 	}
 	if s := n.Status.Switch; s != nil {
 		shift := now.Sub(gpunodes.Now)
-		s.Since.Time = s.Since.Add(shift)
-		if s.Deadline != nil {
-			s.Deadline.Time = s.Deadline.Add(shift)
+		s.StateChangeTime.Time = s.StateChangeTime.Add(shift)
+		if s.DeadlineTime != nil {
+			s.DeadlineTime.Time = s.DeadlineTime.Add(shift)
 		}
-		if s.Retry != nil {
-			s.Retry.Time = s.Retry.Add(shift)
+		if s.RetryTime != nil {
+			s.RetryTime.Time = s.RetryTime.Add(shift)
 		}
 	}
 	return n.GPUNode
@@ -179,11 +179,11 @@ func (o *Objects) pending() {
 
 func (o *Objects) plans(n int) {
 	running := gpunodes.NewPlan("inference-fleet", "inference", 2)
-	running.Status.Step, running.Status.Steps = 2, 4
-	running.Counts(v1alpha1.PlanNodes{Selected: int32(n), Updated: int32(n / 3), Switching: int32(n / 20), Failed: int32(n / 41), Waiting: int32(n - n/3 - n/20 - n/41)}). //nolint:gosec // n is small
+	running.Status.CurrentStep, running.Status.StepCount = 2, 4
+	running.Counts(v1beta1.PlanNodeCounts{Selected: int32(n), Updated: int32(n / 3), Switching: int32(n / 20), Failed: int32(n / 41), Waiting: int32(n - n/3 - n/20 - n/41)}). //nolint:gosec // n is small
 																						Says(names.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
 	done := gpunodes.NewPlan("amd-cpx", "cpx", 1)
-	done.Counts(v1alpha1.PlanNodes{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
+	done.Counts(v1beta1.PlanNodeCounts{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
 											Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(names.ConditionComplete, true, "Complete", "")
 	o.Plans = append(o.Plans, running.PartitionPlan, done.PartitionPlan)
 }

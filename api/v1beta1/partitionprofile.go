@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -183,7 +183,7 @@ type StaticPartition struct {
 }
 
 // AMD sets the modes of AMD GPUs.
-type AMD struct {
+type XCP struct {
 	// ComputePartition is the compute mode of the GPUs; SPX is the whole GPU. Default: the
 	// mode that claims need.
 	//
@@ -228,7 +228,7 @@ type Rule struct {
 	// AMD sets the modes of AMD GPUs. Default: the modes that claims need.
 	//
 	// +optional
-	AMD *AMD `json:"amd,omitempty"`
+	XCP *XCP `json:"xcp,omitempty"`
 	// Sharing defines whether and how several claims share a GPU.
 	//
 	// +optional
@@ -243,7 +243,7 @@ type Rule struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^(Whole|Replica|Partition|PartitionReplica|[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
-	LegacyResource string `json:"legacyResource,omitempty"`
+	ExtendedResource string `json:"extendedResource,omitempty"`
 }
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.

@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 // TaskPhase is the progress of a task.
 //
@@ -27,14 +27,14 @@ type Task struct {
 	// Switch is the ID of the Switch.
 	//
 	// +kubebuilder:validation:MaxLength=64
-	Switch string `json:"switch"`
+	SwitchID string `json:"switchID"`
 	// State is the state of the Switch that the report is about: Planning, Tainted, Applying, Rebooting or
 	// RollingBack.
 	State State `json:"state"`
 	// Order is the Order of the Switch that the report is about, for Tainted.
 	//
 	// +optional
-	Order int32 `json:"order,omitempty"`
+	TaintGeneration int32 `json:"taintGeneration,omitempty"`
 	// Phase is the progress of the task.
 	Phase TaskPhase `json:"phase"`
 	// +optional
@@ -60,7 +60,7 @@ type Task struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
-	Shrinking []string `json:"shrinking,omitempty"`
+	ShrinkingGPUs []string `json:"shrinkingGPUs,omitempty"`
 }
 
 // GPUChange is what must change on a GPU.
@@ -73,12 +73,12 @@ type GPUChange struct {
 	// NPS4".
 	//
 	// +kubebuilder:validation:MaxLength=4096
-	What string `json:"what"`
+	Description string `json:"description"`
 	// Keeps are the names of the devices whose pods are not evicted.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=253
-	Keeps []string `json:"keeps,omitempty"`
+	KeptDevices []string `json:"keptDevices,omitempty"`
 }

@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,7 +59,7 @@ type Switch struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
-	Shrinking []string `json:"shrinking,omitempty"`
+	ShrinkingGPUs []string `json:"shrinkingGPUs,omitempty"`
 	// Withhold is true if the plugin does not publish those devices of GPUs that no claim
 	// holds. It is set if a claim that blocks the switch tolerates the taint, so that the
 	// replacement of its evicted pod could get a device of these GPUs again.
@@ -70,7 +70,7 @@ type Switch struct {
 	// the changes again for each revision, after the API server has accepted the taints.
 	//
 	// +optional
-	Order int32 `json:"order,omitempty"`
+	TaintGeneration int32 `json:"taintGeneration,omitempty"`
 	// RebootRequired is true if the remaining changes need a reboot, which the policy allows.
 	// All GPUs are then drained, including those that do not change.
 	//
@@ -80,7 +80,7 @@ type Switch struct {
 	// afterwards is not retried until the profile or its policy changes.
 	//
 	// +optional
-	Rebooted bool `json:"rebooted,omitempty"`
+	RebootRequested bool `json:"rebootRequested,omitempty"`
 	// Blockers are pods that hold a GPU and could not be evicted. The switch is not
 	// retried while one of them cannot be evicted.
 	//
@@ -98,26 +98,26 @@ type Switch struct {
 	Attempt int32 `json:"attempt"`
 	// Started is the time at which the attempt began, or at which it tainted GPUs, so that
 	// waiting for other nodes does not count.
-	Started metav1.MicroTime `json:"started"`
+	StartTime metav1.MicroTime `json:"startTime"`
 	// Since is the time at which the state began, Deadline the time by which it must end.
-	Since metav1.MicroTime `json:"since"`
+	StateChangeTime metav1.MicroTime `json:"stateChangeTime"`
 	// +optional
-	Deadline *metav1.MicroTime `json:"deadline,omitempty"`
+	DeadlineTime *metav1.MicroTime `json:"deadlineTime,omitempty"`
 	// Paused has the original values of the node labels that were changed to pause GPU
 	// clients.
 	//
 	// +optional
-	Paused map[string]string `json:"paused,omitempty"`
+	PausedLabels map[string]string `json:"pausedLabels,omitempty"`
 	// NodeTaint is true if the node is tainted regardless of the policy, because several pods
 	// can use a claim on a GPU that changes: the next one would get the GPU despite the
 	// device taint.
 	//
 	// +optional
-	NodeTaint bool `json:"nodeTaint,omitempty"`
+	NodeTaintRequired bool `json:"nodeTaintRequired,omitempty"`
 	// Evicted is the number of evicted pods.
 	//
 	// +optional
-	Evicted int32 `json:"evicted,omitempty"`
+	EvictedPods int32 `json:"evictedPods,omitempty"`
 	// Reason and Message explain why the switch is being rolled back or has failed.
 	//
 	// +optional
@@ -127,7 +127,7 @@ type Switch struct {
 	// Retry is the time of the next attempt, after a failure.
 	//
 	// +optional
-	Retry *metav1.MicroTime `json:"retry,omitempty"`
+	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
 }
 
 // Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a namespace, it
@@ -157,8 +157,8 @@ const (
 
 // SwitchRecord is a finished switch.
 type SwitchRecord struct {
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
+	FromProfileName string `json:"fromProfileName,omitempty"`
+	ToProfileName   string `json:"toProfileName,omitempty"`
 	// Repair is true if From and To are the same version of a profile, which the GPUs had lost.
 	//
 	// +optional
@@ -169,14 +169,14 @@ type SwitchRecord struct {
 	Reason string `json:"reason,omitempty"`
 	// +optional
 	Message string           `json:"message,omitempty"`
-	Started metav1.MicroTime `json:"started"`
+	StartTime metav1.MicroTime `json:"startTime"`
 	// Duration is the time from the first taint, or from Planning if nothing was tainted, to
 	// the end.
 	Duration metav1.Duration `json:"duration"`
 	// Evicted is the number of evicted pods.
 	//
 	// +optional
-	Evicted int32 `json:"evicted,omitempty"`
+	EvictedPods int32 `json:"evictedPods,omitempty"`
 }
 
 // AwaitsPlugin reports whether a switch waits for a report of the node's plugin. last is the
@@ -187,11 +187,11 @@ func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	}
 	switch s.State {
 	case Planning, Applying, Rebooting, RollingBack:
-		return last == nil || last.Switch != s.Switch.ID || last.State != s.State
+		return last == nil || last.SwitchID != s.Switch.ID || last.State != s.State
 	case Tainted:
 		// The first revision is 1. A controller of version 0.1 sets none and awaits no report.
-		return s.Switch.Order > 0 &&
-			(last == nil || last.Switch != s.Switch.ID || last.State != s.State || last.Order != s.Switch.Order)
+		return s.Switch.TaintGeneration > 0 &&
+			(last == nil || last.SwitchID != s.Switch.ID || last.State != s.State || last.TaintGeneration != s.Switch.TaintGeneration)
 	}
 	return false
 }
@@ -200,8 +200,8 @@ func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 // of Switch.GPUs, and those of Switch.Shrinking that Switch.To does not offer. A switch that
 // replaces another one in the middle of a drain keeps its taints until its own changes are
 // known.
-func (s *GPUNodeStatus) OrdersTaints() bool {
-	if s.Switch == nil || len(s.Switch.GPUs)+len(s.Switch.Shrinking) == 0 {
+func (s *GPUNodeStatus) RequestsTaints() bool {
+	if s.Switch == nil || len(s.Switch.GPUs)+len(s.Switch.ShrinkingGPUs) == 0 {
 		return false
 	}
 	switch s.State {

@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import (
 	"time"
@@ -48,27 +48,27 @@ type Defragmentation struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
-	Reserved []string `json:"reserved,omitempty"`
+	ReservedDevices []string `json:"reservedDevices,omitempty"`
 	// Moves are the pods to evict.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Moves []DefragmentationMove `json:"moves"`
 	// Started is the time at which it started.
-	Started metav1.MicroTime `json:"started"`
+	StartTime metav1.MicroTime `json:"startTime"`
 	// Deadline is the time at which the reservation ends, even if no controller runs.
-	Deadline metav1.MicroTime `json:"deadline"`
+	DeadlineTime metav1.MicroTime `json:"deadlineTime"`
 	// Ended is the time at which it succeeded or was aborted.
 	//
 	// +optional
-	Ended *metav1.MicroTime `json:"ended,omitempty"`
+	EndTime *metav1.MicroTime `json:"endTime,omitempty"`
 	// Evictions are the times of the node's evictions in the last hour, including those of
 	// earlier defragmentations.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
-	Evictions []metav1.MicroTime `json:"evictions,omitempty"`
+	EvictionTimes []metav1.MicroTime `json:"evictionTimes,omitempty"`
 	// Message says how it ended.
 	//
 	// +optional
@@ -87,22 +87,22 @@ type PodReference struct {
 type DefragmentationMove struct {
 	PodReference `json:",inline"`
 	// Owner is the UID of its controller, which recreates it.
-	Owner types.UID `json:"owner"`
+	OwnerUID types.UID `json:"ownerUID"`
 	// From are the devices that it holds on the node.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	From []string `json:"from"`
+	FromDevices []string `json:"fromDevices"`
 	// Node and To are a place that the pod's replacement fits in. The scheduler may
 	// choose another one.
-	Node string `json:"node"`
+	ToNodeName string `json:"toNodeName"`
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	To []string `json:"to"`
+	ToDevices []string `json:"toDevices"`
 	// Evicted is the time at which the pod was evicted.
 	//
 	// +optional
-	Evicted *metav1.MicroTime `json:"evicted,omitempty"`
+	EvictionTime *metav1.MicroTime `json:"evictionTime,omitempty"`
 	// Placed is true if the pod that replaces it has a node.
 	//
 	// +optional
@@ -111,5 +111,5 @@ type DefragmentationMove struct {
 
 // Active reports whether a defragmentation still reserves devices.
 func (d *Defragmentation) Active(now time.Time) bool {
-	return d != nil && d.Ended == nil && now.Before(d.Deadline.Time)
+	return d != nil && d.EndTime == nil && now.Before(d.DeadlineTime.Time)
 }

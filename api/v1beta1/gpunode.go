@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -62,7 +62,7 @@ type GPUNodeSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
-	Profile string `json:"profile,omitempty"`
+	ProfileName string `json:"profileName,omitempty"`
 	// Enabled is false if the node is to keep its applied profile. Default: true.
 	//
 	// +optional
@@ -82,13 +82,13 @@ type GPUNodeStatus struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	Wanted string `json:"wanted,omitempty"`
+	RequestedHash string `json:"requestedHash,omitempty"`
 	// Admitted is the hash of the profile that the rollout has admitted the node to. The node may
 	// begin to switch to it.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	Admitted string `json:"admitted,omitempty"`
+	AdmittedHash string `json:"admittedHash,omitempty"`
 	// Applied is the profile that the node has, as of the time it was applied.
 	//
 	// +optional
@@ -100,7 +100,7 @@ type GPUNodeStatus struct {
 	// Since is the time at which State began.
 	//
 	// +optional
-	Since *metav1.Time `json:"since,omitempty"`
+	StateChangeTime *metav1.Time `json:"stateChangeTime,omitempty"`
 	// Switch is the switch in progress, or the failed one to retry.
 	//
 	// +optional
@@ -146,13 +146,13 @@ type ProfileSnapshot struct {
 	// Profile is its name, or empty for no profile.
 	//
 	// +optional
-	Profile string `json:"profile,omitempty"`
+	ProfileName string `json:"profileName,omitempty"`
 	// Source says where the name comes from.
 	Source Source `json:"source"`
 	// Plan is the name of the PartitionPlan, for the source Plan.
 	//
 	// +optional
-	Plan string `json:"plan,omitempty"`
+	PlanName string `json:"planName,omitempty"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
 	// Rules are the profile's rules. The profile validates them.

@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 // Strategy is how the holders of a GPU share it.
 //
@@ -102,7 +102,7 @@ type SharedPartitions struct {
 	// Default: Partition.
 	//
 	// +optional
-	LegacyResource MIGResourceMeaning `json:"legacyResource,omitempty"`
+	ExtendedResource MIGResourceMeaning `json:"extendedResource,omitempty"`
 }
 
 // PartitionReplicas is the number of replicas of the partitions of one profile.

@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // row is what `kubectl get` shows of an object, wide: column=value.
@@ -44,16 +44,16 @@ func row(t *testing.T, crd string, object runtime.Object) (narrow, wide map[stri
 
 // What an administrator sees at a glance: also that nothing is held.
 func TestColumnsOfAGPUNode(t *testing.T) {
-	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
+	node := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
 		Annotations: map[string]string{names.AnnotationProfileFrom: "nvidia.com/mig.config=all-1g.10gb"},
 	}}
-	node.Status = v1alpha1.GPUNodeStatus{
-		Desired:    &v1alpha1.ProfileSnapshot{Profile: "cpx-nps4", Source: v1alpha1.FromSpec},
-		Applied:    &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromSpec},
-		State:      v1alpha1.Draining,
-		Since:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
-		Switch:     &v1alpha1.Switch{Attempt: 2},
-		Node:       &v1alpha1.NodeReport{Count: 8},
+	node.Status = v1beta1.GPUNodeStatus{
+		Desired:    &v1beta1.ProfileSnapshot{ProfileName: "cpx-nps4", Source: v1beta1.FromSpec},
+		Applied:    &v1beta1.ProfileSnapshot{ProfileName: "spx", Source: v1beta1.FromSpec},
+		State:      v1beta1.Draining,
+		StateChangeTime:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
+		Switch:     &v1beta1.Switch{Attempt: 2},
+		Node:       &v1beta1.NodeReport{GPUCount: 8},
 		Conditions: []metav1.Condition{{Type: names.ConditionReady, Message: "on the way"}},
 	}
 	narrow, wide := row(t, "gpunodes", node)
@@ -63,20 +63,20 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 	assert.Equal(t, map[string]string{"Source": "Spec", "Set By": "nvidia.com/mig.config=all-1g.10gb", "Plan": "", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
 
 	// One of which nothing is known yet.
-	narrow, _ = row(t, "gpunodes", &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})
+	narrow, _ = row(t, "gpunodes", &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})
 	assert.Empty(t, strings.Trim(narrow["Profile"]+narrow["State"]+narrow["Since"]+narrow["GPUs"]+narrow["Claims"], " "))
 }
 
 // A column has room for one value: of several rules it shows the first that says
 // anything, and only the wide table has them all.
 func TestColumnsOfAProfile(t *testing.T) {
-	profile := &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{names.LabelFromChart: "true"}}}
-	profile.Spec = v1alpha1.PartitionProfileSpec{
-		Rules: []v1alpha1.Rule{
-			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},
-			{AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
+	profile := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{names.LabelFromChart: "true"}}}
+	profile.Spec = v1beta1.PartitionProfileSpec{
+		Rules: []v1beta1.Rule{
+			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},
+			{XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
 		},
-		Switch: &v1alpha1.SwitchPolicy{AfterDeadline: v1alpha1.Force, Reboot: v1alpha1.RebootAllowed},
+		Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, Reboot: v1beta1.RebootAllowed},
 	}
 	narrow, wide := row(t, "partitionprofiles", profile)
 	delete(narrow, "Age")

@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"crypto/sha256"
@@ -36,7 +36,7 @@ func TestGeneratedFilesAreOfTheseTypes(t *testing.T) {
 		}
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
-		name, err := filepath.Rel("../..", filepath.Join("../../api/v1alpha1", file))
+		name, err := filepath.Rel("../..", filepath.Join("../../api/v1beta1", file))
 		require.NoError(t, err)
 		there[name] = fmt.Sprintf("%x", sha256.Sum256(content))
 	}

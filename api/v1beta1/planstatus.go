@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,42 +16,42 @@ type PartitionPlanStatus struct {
 	// the plan gives the nodes no profile.
 	//
 	// +optional
-	Target int64 `json:"target,omitempty"`
+	TargetRevision int64 `json:"targetRevision,omitempty"`
 	// Step is the current step, beginning with 1. Steps is the number of steps, including the
 	// last one with all nodes.
 	//
 	// +optional
-	Step int32 `json:"step,omitempty"`
+	CurrentStep int32 `json:"currentStep,omitempty"`
 	// +optional
-	Steps int32 `json:"steps,omitempty"`
+	StepCount int32 `json:"stepCount,omitempty"`
 	// Started is the time at which the rollout of the target began.
 	//
 	// +optional
-	Started *metav1.Time `json:"started,omitempty"`
+	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// StepReached is the time at which all nodes of the step had the target and its soak began.
 	//
 	// +optional
-	StepReached *metav1.Time `json:"stepReached,omitempty"`
+	StepReachedTime *metav1.Time `json:"stepReachedTime,omitempty"`
 	// EstimatedCompletion is the time at which the last node will have the target, estimated
 	// from the switches so far. It is absent until one is complete.
 	//
 	// +optional
-	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 	// SwitchDuration is the mean duration of the switches to the target so far.
 	//
 	// +optional
-	SwitchDuration *metav1.Duration `json:"switchDuration,omitempty"`
+	MeanSwitchDuration *metav1.Duration `json:"meanSwitchDuration,omitempty"`
 	// Nodes counts the nodes.
 	//
 	// +optional
-	Nodes PlanNodes `json:"nodes,omitempty"`
+	NodeCounts PlanNodeCounts `json:"nodeCounts,omitempty"`
 	// Failed lists the first nodes that have failed.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=20
-	Failed []PlanNode `json:"failed,omitempty"`
+	FailedNodes []PlanNode `json:"failedNodes,omitempty"`
 	// SetAside lists the first nodes that cannot be switched now. They do not count against
 	// maxUnavailable, and are retried when what blocks them changes.
 	//
@@ -59,7 +59,7 @@ type PartitionPlanStatus struct {
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=20
-	SetAside []PlanNode `json:"setAside,omitempty"`
+	SetAsideNodes []PlanNode `json:"setAsideNodes,omitempty"`
 	// Stopped is set if the plan has stopped, with the cause.
 	//
 	// +optional
@@ -79,7 +79,7 @@ type PartitionPlanStatus struct {
 
 // PlanNodes counts the nodes of a plan. Each of the plan's nodes is counted as one of updated,
 // switching, waiting, failed, setAside, notReady and overruled.
-type PlanNodes struct {
+type PlanNodeCounts struct {
 	// Selected is the number of nodes that the selector matches and that no other plan has.
 	//
 	// +optional
@@ -113,12 +113,12 @@ type PlanNodes struct {
 	// Overruled is the number of nodes that follow a label or their GPUNode's spec instead.
 	//
 	// +optional
-	Overruled int32 `json:"overruled"`
+	Overridden int32 `json:"overridden"`
 }
 
 // PlanNode is a node of a plan, and what is wrong with it.
 type PlanNode struct {
-	Node string `json:"node"`
+	NodeName string `json:"nodeName"`
 	// Reason is the reason of the failed switch, Unhealthy or ClaimsNotPrepared.
 	Reason string `json:"reason"`
 	// +optional
@@ -133,7 +133,7 @@ type PlanStop struct {
 	Revision int64 `json:"revision"`
 	Failures int32 `json:"failures"`
 	// Time is the time at which the plan stopped.
-	Time metav1.Time `json:"time"`
+	StopTime metav1.Time `json:"stopTime"`
 }
 
 // PlanRevision is a version of the profile of a plan.
@@ -141,7 +141,7 @@ type PlanRevision struct {
 	// Revision is its number, beginning with 1.
 	Revision int64 `json:"revision"`
 	// Profile is the name of the profile.
-	Profile string `json:"profile"`
+	ProfileName string `json:"profileName"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
 	// Rules are the profile's rules. The profile validates them.
@@ -152,9 +152,9 @@ type PlanRevision struct {
 	Rules []Rule `json:"rules,omitempty"`
 	// Created is the time at which the controller first saw the revision, Completed the time at
 	// which its last step ended.
-	Created metav1.Time `json:"created"`
+	CreationTime metav1.Time `json:"creationTime"`
 	// +optional
-	Completed *metav1.Time `json:"completed,omitempty"`
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 	// Rejected is true if the plan went back from the revision, by spec.undo or onFailure.
 	//
 	// +optional

@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +53,7 @@ type PartitionPlanSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Profile string `json:"profile"`
+	ProfileName string `json:"profileName"`
 	// NodeSelector selects nodes with GPUs by their labels. Default: all of them. Nodes of the
 	// control plane are never selected.
 	//
@@ -85,7 +85,7 @@ type PartitionPlanSpec struct {
 	// Undo has the nodes go back to another revision. `kubectl tranche rollout undo` sets it.
 	//
 	// +optional
-	Undo *RevisionUndo `json:"undo,omitempty"`
+	Rejected *RejectedRevision `json:"rejected,omitempty"`
 }
 
 // RolloutStrategy says in which order and how fast nodes get a revision.
@@ -110,7 +110,7 @@ type RolloutStrategy struct {
 	// Topology also limits how many nodes may be switched at once in each zone or rack.
 	//
 	// +optional
-	Topology *TopologyLimit `json:"topology,omitempty"`
+	TopologyLimits *TopologyLimit `json:"topologyLimits,omitempty"`
 	// Order is the order of the nodes. Default: emptiest first.
 	//
 	// +optional
@@ -173,7 +173,7 @@ type TopologyLimit struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	Key string `json:"key"`
+	TopologyKey string `json:"topologyKey"`
 	// MaxUnavailable is how many of these nodes may be switched at once: a number, or a
 	// percentage of them, at least one.
 	//
@@ -195,7 +195,7 @@ type NodeOrder struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	Label string `json:"label,omitempty"`
+	LabelKey string `json:"labelKey,omitempty"`
 }
 
 // OrderBy is what nodes are ordered by.
@@ -278,7 +278,7 @@ type AcceptedFailures struct {
 }
 
 // RevisionUndo rejects a revision. It has no effect once there is another one.
-type RevisionUndo struct {
+type RejectedRevision struct {
 	// Revision is the unwanted revision.
 	//
 	// +kubebuilder:validation:Minimum=1
@@ -286,5 +286,5 @@ type RevisionUndo struct {
 	// To is the revision to go back to. 0 means what the nodes would have without the plan.
 	//
 	// +kubebuilder:validation:Minimum=0
-	To int64 `json:"to"`
+	FallbackRevision int64 `json:"fallbackRevision"`
 }

@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"math"
@@ -25,7 +25,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -130,7 +130,7 @@ func TestLargestProfile(t *testing.T) {
 }
 
 func profileOf(spec string) string {
-	return "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {" + spec + "}"
+	return "apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {" + spec + "}"
 }
 
 func TestGoodProfiles(t *testing.T) {
@@ -268,13 +268,13 @@ func TestBadProfiles(t *testing.T) {
 	long := strings.Replace(profileOf(""), "name: p", "name: "+strings.Repeat("p", 64), 1)
 	assert.Contains(t, r.judge(t, long), "a node's label tranche.dev/profile names the profile, and a label has at most 63 characters: choose a shorter name")
 	assert.Empty(t, r.judge(t, strings.Replace(profileOf(""), "name: p", "name: "+strings.Repeat("p", 63), 1)))
-	assert.Contains(t, r.judge(t, "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}"), "spec: Required value")
+	assert.Contains(t, r.judge(t, "apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}"), "spec: Required value")
 }
 
 func TestGPUNodes(t *testing.T) {
 	r := load(t, "gpunodes")
 	node := func(name, rest string) string {
-		return "apiVersion: tranche.dev/v1alpha1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
+		return "apiVersion: tranche.dev/v1beta1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
 	}
 	for _, rest := range []string{
 		"", "spec: {profile: all-1g.24gb-me, enabled: false}", "spec: {profile: ''}",
@@ -294,13 +294,13 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Confused}":                            "status.state: Unsupported value",
 		"status: {desired: {profile: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
 		"status: {desired: {profile: p, source: Spec}}":        "status.desired.hash: Required value",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.gpus[1]: Duplicate value",
-		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                              "status.node.owners: Too many",
-		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.gpus[0].problem: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.gpus[0].pending: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                     "status.node.gpus[0].held: Too many",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                  "status.node.gpus[0].partitions[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                  "status.node.gpus[1]: Duplicate value",
+		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                             "status.node.owners: Too many",
+		"status: {node: {owners: [" + strings.Repeat("a", v1beta1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}": "status.node.gpus[0].problem: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}": "status.node.gpus[0].pending: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                    "status.node.gpus[0].held: Too many",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                 "status.node.gpus[0].partitions[0]: Too long",
 	} {
 		assert.Contains(t, r.judge(t, node("node-a", rest)), want, rest)
 	}

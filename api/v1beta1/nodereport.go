@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,32 +19,32 @@ type NodeReport struct {
 	// because tables show them.
 	//
 	// +optional
-	Count int32 `json:"count"`
+	GPUCount int32 `json:"gpuCount"`
 	// Free is the number of healthy GPUs of which no claim holds a device.
 	//
 	// +optional
-	Free int32 `json:"free"`
+	FreeGPUs int32 `json:"freeGPUs"`
 	// Held is the number of claims that hold a device of the GPUs.
 	//
 	// +optional
-	Held int32 `json:"held"`
+	ClaimCount int32 `json:"claimCount"`
 	// Owners describe other systems that serve GPUs of the node.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=4096
-	Owners []string `json:"owners,omitempty"`
+	OtherSystems []string `json:"otherSystems,omitempty"`
 	// Applied is the hash of the applied profile.
 	//
 	// +optional
-	Applied string `json:"applied,omitempty"`
+	AppliedHash string `json:"appliedHash,omitempty"`
 	// Taints identifies the Switch, and its Order, that the device taints in the node's
 	// ResourceSlices belong to. It is reported after the API server has accepted the
 	// slices. It is absent if no device is tainted for a switch.
 	//
 	// +optional
-	Taints *PublishedTaints `json:"taints,omitempty"`
+	PublishedTaints *PublishedTaints `json:"publishedTaints,omitempty"`
 	// InputHash is a hash of everything that the changes for a profile depend on, except claims: the GPUs,
 	// their drivers and modes, and the plugin's settings.
 	//
@@ -57,7 +57,7 @@ type NodeReport struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
-	Unhealthy []UnhealthyGPU `json:"unhealthy,omitempty"`
+	UnhealthyGPUs []UnhealthyGPU `json:"unhealthyGPUs,omitempty"`
 	// Unprepared lists the first claims that the node's hardware or driver cannot prepare.
 	// Invalid claims are not listed.
 	//
@@ -65,7 +65,7 @@ type NodeReport struct {
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=8
-	Unprepared []UnpreparedClaim `json:"unprepared,omitempty"`
+	UnpreparedClaims []UnpreparedClaim `json:"unpreparedClaims,omitempty"`
 	// Task is the plugin's last report on the Switch.
 	//
 	// +optional
@@ -79,7 +79,7 @@ type UnhealthyGPU struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// Since is the time at which it was found.
-	Since metav1.Time `json:"since"`
+	DetectionTime metav1.Time `json:"detectionTime"`
 }
 
 // UnpreparedClaim is a claim that could not be prepared.
@@ -91,7 +91,7 @@ type UnpreparedClaim struct {
 	// +kubebuilder:validation:MaxLength=128
 	UID string `json:"uid"`
 	// Since is the time at which it first failed.
-	Since metav1.Time `json:"since"`
+	FirstFailureTime metav1.Time `json:"firstFailureTime"`
 	// Message says why.
 	//
 	// +optional
@@ -104,9 +104,9 @@ type PublishedTaints struct {
 	// Switch is the ID of the Switch.
 	//
 	// +kubebuilder:validation:MaxLength=64
-	Switch string `json:"switch"`
+	SwitchID string `json:"switchID"`
 	// Order is the Order of that Switch.
-	Order int32 `json:"order"`
+	TaintGeneration int32 `json:"taintGeneration"`
 	// Withheld is true if the API server drops device taints, so that the plugin publishes
 	// only those of these devices that claims hold. Another pod with the same claim can
 	// still get one, which only a node taint prevents.
@@ -151,12 +151,12 @@ type GPUReport struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=63
-	Held []string `json:"held,omitempty"`
+	HeldDevices []string `json:"heldDevices,omitempty"`
 	// Slice is a hash of the devices that the plugin publishes of the GPU, to compare with
 	// the API server's ResourceSlices.
 	//
 	// +optional
-	Slice string `json:"slice,omitempty"`
+	SliceHash string `json:"sliceHash,omitempty"`
 	// Problem explains why the GPU cannot be used, or only in part.
 	//
 	// +optional
@@ -170,4 +170,4 @@ type GPUReport struct {
 }
 
 // HasGPUs reports whether the node has GPUs. If they are too many to list, only Count is set.
-func (r *NodeReport) HasGPUs() bool { return r.Count > 0 || len(r.GPUs) > 0 }
+func (r *NodeReport) HasGPUs() bool { return r.GPUCount > 0 || len(r.GPUs) > 0 }

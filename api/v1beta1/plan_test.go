@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 func planOf(spec string) string {
-	return "apiVersion: tranche.dev/v1alpha1\nkind: PartitionPlan\nmetadata: {name: p}\nspec: {" + spec + "}"
+	return "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: p}\nspec: {" + spec + "}"
 }
 
 func TestGoodPlans(t *testing.T) {

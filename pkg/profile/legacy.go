@@ -10,12 +10,12 @@ import (
 // Legacy says what a vendor's extended resource means on a GPU.
 type Legacy struct {
 	// Kind is the kind of device.
-	Kind LegacyKind
+	Kind LegacyKind `json:"as"`
 	// Profile is the profile of the partitions, for LegacyPartition and
 	// LegacyPartitionReplica; empty: the only profile of the layout. A GPU without
 	// partitions then has whole GPUs or their replicas instead, as with strategy single of
 	// NVIDIA's device plugin.
-	Profile string
+	Profile string `json:"profile,omitempty"`
 }
 
 // LegacyKind is the kind of devices that a vendor's extended resource means.

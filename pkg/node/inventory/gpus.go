@@ -275,7 +275,7 @@ func sameGPU(a, b gpu.GPU) bool {
 func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
-		if names.NodeOfPool(s.Spec.Pool.Name) != node {
+		if s.Spec.Pool.Name != names.PoolName(node) {
 			continue
 		}
 		for _, d := range s.Spec.Devices {

@@ -153,6 +153,15 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"])
 }
 
+// The API server changes nothing of what the controller and the plugin write.
+func TestStatusHasNoDefaults(t *testing.T) {
+	for _, name := range []string{"gpunodes", "partitionplans"} {
+		status, err := json.Marshal(readCRD(t, name).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"])
+		require.NoError(t, err)
+		assert.NotContains(t, string(status), `"default":`, name)
+	}
+}
+
 // Everything that a person writes in a profile has a description for `kubectl explain`, and a bound.
 func TestProfilesAreDescribedAndBounded(t *testing.T) {
 	spec := readCRD(t, "partitionprofiles").Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]

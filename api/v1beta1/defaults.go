@@ -4,7 +4,8 @@ package v1beta1
 const DefaultReplicas = 10
 
 // Default fills in the fields of which the CRD has defaults, as the API server does when it stores the
-// object. Whoever compares a spec with that of a stored object calls it first.
+// object. Whoever compares a spec with that of a stored object calls it first. SwitchPolicy has no
+// such fields: the API server would fill them in in the copies in status, too.
 func (s *PartitionProfileSpec) Default() {
 	for i := range s.Rules {
 		s.Rules[i].Default()

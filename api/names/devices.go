@@ -33,9 +33,9 @@ const (
 	// node with eight GPUs.
 	AttributeComputePartition = "computePartition"
 	AttributeIsolation        = "isolation"
-	// AttributeLegacyResource is the extended resource that the device serves on this node
-	// ("nvidia.com/gpu"). The legacy device classes select by it.
-	AttributeExtendedResourceName = "legacyResource"
+	// AttributeExtendedResourceName is the extended resource that the device serves on this
+	// node ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
+	AttributeExtendedResourceName = "extendedResourceName"
 	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
 	AttributeDriverVersion = "driverVersion"
 )

@@ -32,7 +32,7 @@ type sample struct {
 }
 
 // variants are attributes in which devices of a kind differ.
-var variants = []resourceapi.QualifiedName{"vendor", "productName", "legacyResource"}
+var variants = []resourceapi.QualifiedName{"vendor", "productName", "extendedResourceName"}
 
 func sampled(c *cluster.Cluster) samples {
 	s := samples{all: map[sample]cel.Device{}}

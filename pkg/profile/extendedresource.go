@@ -1,0 +1,120 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// noDevice is the kind of an extended resource that means no device.
+const noDevice v1beta1.ExtendedResourceKind = "None"
+
+// meaning is what the vendor's extended resource means with the layout of the GPU. A GPU that is
+// not offered in partitions alone has whole GPUs or their replicas instead of partitions, as with
+// strategy single of NVIDIA's device plugin.
+func (d Desired) meaning() v1beta1.ExtendedResource {
+	r := d.ExtendedResource
+	if r.Profile != "" || r.As != v1beta1.AsPartition && r.As != v1beta1.AsPartitionReplica {
+		return r
+	}
+	switch profiles := d.Layout.partitions(); {
+	case len(profiles) > 1:
+		return v1beta1.ExtendedResource{As: noDevice}
+	case len(profiles) == 1:
+		return v1beta1.ExtendedResource{As: r.As, Profile: profiles[0]}
+	case r.As == v1beta1.AsPartitionReplica:
+		return v1beta1.ExtendedResource{As: v1beta1.AsReplica}
+	}
+	return v1beta1.ExtendedResource{As: v1beta1.AsWhole}
+}
+
+// Means reports whether the vendor's extended resource stands for a placement.
+func (d Desired) Means(p gpu.Placement) bool {
+	replica := p.Share != nil && p.Share.By == gpu.ByFraction
+	whole := p.Base().Type == gpu.TypeGPU
+	switch r := d.meaning(); r.As {
+	case noDevice:
+		return false
+	case v1beta1.AsReplica:
+		return replica && whole
+	case v1beta1.AsPartition:
+		return p.Share == nil && !whole && p.Profile == r.Profile
+	case v1beta1.AsPartitionReplica:
+		return replica && !whole && p.Profile == r.Profile
+	}
+	return p.Type == gpu.TypeGPU
+}
+
+// ExtendedResourceText says what the vendor's extended resource means, for people.
+func (d Desired) ExtendedResourceText() string { return meaningText(d.meaning()) }
+
+// MIGResource returns the extended resource nvidia.com/mig-<profile> for a device that it stands
+// for, empty for others: a partition, or a replica of one.
+func (d Desired) MIGResource(p gpu.Placement) string {
+	base := p.Base()
+	if base.Type != gpu.TypeMIG {
+		return ""
+	}
+	replicas := d.MIGReplicas && slices.Contains(d.Partitions, base.Profile)
+	if replicas && p.Share != nil && p.Share.By == gpu.ByFraction || !replicas && p.Share == nil {
+		return MIGResourcePrefix + strings.ReplaceAll(base.Profile, "+", ".")
+	}
+	return ""
+}
+
+// MIGResourcePrefix is the beginning of the extended resources of MIG partitions. NVIDIA's
+// device plugin spells the + of a profile as a dot.
+const MIGResourcePrefix = "nvidia.com/mig-"
+
+// SharedPartitions returns the profiles of partitions that are shared, and how.
+func (d Desired) SharedPartitions() []SharedPartition {
+	var all []SharedPartition
+	for _, profile := range d.Partitions {
+		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
+	}
+	if r := d.meaning(); r.As == v1beta1.AsPartitionReplica {
+		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == r.Profile })
+		if i < 0 {
+			all = append(all, SharedPartition{Profile: r.Profile})
+			i = len(all) - 1
+		}
+		all[i].Bases = gpu.Bases()
+	}
+	for i := range all {
+		all[i].Replicas = d.Replicas
+		if n, own := d.PartitionReplicas[all[i].Profile]; own {
+			all[i].Replicas = n
+		}
+	}
+	return all
+}
+
+// SharedPartition is a profile of partitions that are shared.
+type SharedPartition struct {
+	Profile string
+	// Bases are the units of the shares, in the order in which they are offered.
+	Bases []gpu.Basis
+	// Replicas is the number of shares without an amount that fill a partition.
+	Replicas int
+}
+
+// partitions are the profiles of the partitions if the GPU is only offered in partitions. Without
+// restrictions, those of a GPU that is partitioned on demand are unknown, so there are none.
+func (s Layout) partitions() []string {
+	switch {
+	case s.Partitioning == PartitioningStatic:
+		var profiles []string
+		for _, p := range s.Static {
+			profiles = append(profiles, p.Profile)
+		}
+		slices.Sort(profiles)
+		return slices.Compact(profiles)
+	case s.Partitioning == PartitioningDynamic && s.NoWhole:
+		return s.Profiles
+	case s.Compute != "" && s.Compute != wholeMode:
+		return []string{strings.ToLower(s.Compute)}
+	}
+	return nil
+}

@@ -15,7 +15,7 @@ import (
 
 // Every key of the record of a reboot, as it stays. One that needs a newer version is not replaced.
 func TestRebootFormat(t *testing.T) {
-	f := Follower{Config: Config{RebootFile: filepath.Join(t.TempDir(), "reboot.json")}}
+	f := &Follower{Config: Config{RebootFile: filepath.Join(t.TempDir(), "reboot.json")}}
 	_, file, err := f.readReboot()
 	require.NoError(t, err)
 	var request rebootRequest

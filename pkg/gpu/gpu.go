@@ -89,10 +89,16 @@ type GPU struct {
 	// ("0x233010DE"), PCISubsystemID that of the board. Empty when the machine does
 	// not say.
 	PCIID, PCISubsystemID string
-	// Architecture is the vendor's name of the chip generation, lower case.
+	// Architecture is the vendor's name of the chip generation, in its spelling: "Ada Lovelace",
+	// "gfx942".
 	Architecture string
 	// DriverVersion is the version of the kernel driver, as it prints it.
 	DriverVersion string
+	// ComputeCapability is the CUDA compute capability ("9.0"), and CUDAVersion the newest CUDA
+	// version that the driver supports ("13.0"). Both are empty if the driver does not report it.
+	ComputeCapability, CUDAVersion string
+	// Partitionable: the GPU can be partitioned on this machine, whatever its mode is now.
+	Partitionable bool
 	// MemoryMode is the memory mode that an AMD GPU is in, as its driver spells
 	// it ("NPS1"); empty for GPUs that know none.
 	MemoryMode string
@@ -173,6 +179,9 @@ type Placement struct {
 	// Share is set on what several claims hold at once. Type is then TypeShare, and
 	// everything else is that of what is shared.
 	Share *Share `json:"share,omitempty"`
+	// StaticOnly: the placement is offered where a static partition is there, and not to claims
+	// in general, because other positions of the profile serve them as well.
+	StaticOnly bool `json:"-"`
 }
 
 // Name is the device name. It alone must say which piece of which GPU is

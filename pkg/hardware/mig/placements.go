@@ -88,6 +88,12 @@ func (f Facts) offers() (whole, mig bool) {
 	return !f.On, f.On
 }
 
+// Partitionable reports whether the GPU can be partitioned, by claims or by a profile.
+func (f Facts) Partitionable() bool {
+	_, mig := f.offers()
+	return mig || f.Capable && f.NeedsReset
+}
+
 // Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {

@@ -142,6 +142,10 @@ func attributesText(d resourceapi.Device) map[string]string {
 			texts[string(name)] = fmt.Sprintf("%q", *a.StringValue)
 		case a.IntValue != nil:
 			texts[string(name)] = fmt.Sprint(*a.IntValue)
+		case a.VersionValue != nil:
+			texts[string(name)] = *a.VersionValue
+		case a.BoolValue != nil:
+			texts[string(name)] = fmt.Sprint(*a.BoolValue)
 		default:
 			texts[string(name)] = fmt.Sprintf("%q", "odd: "+a.String())
 		}

@@ -179,9 +179,9 @@ type Placement struct {
 	// Share is set on what several claims hold at once. Type is then TypeShare, and
 	// everything else is that of what is shared.
 	Share *Share `json:"share,omitempty"`
-	// StaticOnly: the placement is offered where a static partition is there, and not to claims
-	// in general, because other positions of the profile serve them as well.
-	StaticOnly bool `json:"-"`
+	// StaticOnly: the placement is offered where a profile has a static partition, and not
+	// otherwise, because other positions of its profile serve claims as well.
+	StaticOnly bool `json:"staticOnly,omitempty"`
 }
 
 // Name is the device name. It alone must say which piece of which GPU is

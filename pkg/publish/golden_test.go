@@ -27,7 +27,7 @@ import (
 func TestGolden(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		t.Run(name, func(t *testing.T) {
-			gpus := withShares(t, gpusOf(t, builtIn(t, name)), profile.Default())
+			gpus := withShares(t, offered(gpusOf(t, builtIn(t, name))), profile.Default())
 			got := picture(t, slicesOf(t, gpus), gpus)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
 			golden.Equal(t, filepath.Join("testdata", name+".yaml"), got)

@@ -47,8 +47,8 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 		seen[kind] = true
 		fmt.Fprintf(&b, "  counters: %s\n", numbers(g.Counters))
 		for _, p := range g.Placements {
-			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s\n",
-				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
+			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s%s\n",
+				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes), map[bool]string{true: "; static only"}[p.StaticOnly])
 		}
 	}
 	golden.Equal(t, filepath.Join("testdata", name+".golden"), b.String())

@@ -44,7 +44,7 @@ const (
 	AttributePartitionable = "partitionable"
 	AttributeIsolation     = "isolation"
 	// AttributeExtendedResourceName is the extended resource that the device serves on this node
-	// ("nvidia.com/gpu"). Device classes of extended resources select by it.
+	// ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
 	AttributeExtendedResourceName = "extendedResourceName"
 	// AttributeDriverVersion is the version of the kernel driver: 580.159.4 for "580.159.04". A
 	// driver whose version is not three numbers at most has none.

@@ -180,20 +180,20 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
 }
 
-// What a vendor's old resource means is said by the settings of each GPU.
-func TestLegacyResourceIsAReplica(t *testing.T) {
+// What a vendor's extended resource means is said by the settings of each GPU.
+func TestExtendedResourceIsAReplica(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
-	m.profile("{legacyResource: Replica, gpus: {pciAddresses: ['" + pci0 + "']}}")
+	m.config.ExtendedResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
+	m.profile("{extendedResource: {as: Replica}, gpus: {pciAddresses: ['" + pci0 + "']}}")
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
-	var legacy []string
+	var serving []string
 	for _, d := range nodetest.Published(t, m.api) {
 		if d.Attributes[names.AttributeExtendedResourceName].StringValue != nil {
-			legacy = append(legacy, d.Name)
+			serving = append(serving, d.Name)
 		}
 	}
-	assert.ElementsMatch(t, []string{fraction0, card1}, legacy)
+	assert.ElementsMatch(t, []string{fraction0, card1}, serving)
 }
 
 // Shares of AMD GPUs are held side by side, and so are those of partitions: the

@@ -79,7 +79,7 @@ func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.G
 		devices, err := c.ShareDevices(&gpus[i].GPU, true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
-		gpus[i].Legacy = c.Means
+		gpus[i].Means = c.Means
 	}
 	return gpus
 }

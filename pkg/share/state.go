@@ -239,7 +239,7 @@ func describe(c profile.Desired) string {
 			parts = append(parts, "memory of whole GPUs limited by MPS")
 		}
 	}
-	if meaning := c.LegacyMeaning(); meaning != profile.Default().LegacyMeaning() {
+	if meaning := c.ExtendedResourceText(); meaning != profile.Default().ExtendedResourceText() {
 		parts = append(parts, "the vendor's extended resource is "+meaning)
 	}
 	if c.MIGReplicas {

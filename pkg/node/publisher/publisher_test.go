@@ -205,7 +205,7 @@ func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.LegacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
+	p.ExtendedResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
 	manager := inventory.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
 	p.SetOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
@@ -221,8 +221,8 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "AMD")
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
 	for _, device := range p.devices() {
-		legacy := device.Attributes["legacyResource"].StringValue
-		assert.Equal(t, device.Name == "gpu-0000-05-00-0", legacy != nil && *legacy == "amd.com/gpu", device.Name)
+		resource := device.Attributes["extendedResourceName"].StringValue
+		assert.Equal(t, device.Name == "gpu-0000-05-00-0", resource != nil && *resource == "amd.com/gpu", device.Name)
 	}
 }
 

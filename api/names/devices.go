@@ -1,23 +1,15 @@
 package names
 
-import "strings"
-
 // DriverName is the name of the DRA driver. It is the domain of all unqualified
 // attributes and capacities and the driver in every allocation result.
 const DriverName = "gpu.tranche.dev"
 
-// PoolName returns the name of a node's pool, which contains the devices of all its GPUs.
+// PoolName returns the name of a node's pool, which contains the devices of all its GPUs. It is the
+// node's name, so who has a pool has its node.
 // Autoscalers expect one pool per node: cluster-autoscaler takes a node's
 // utilization from its fullest pool, and Karpenter considers a driver ready when it
 // has published one complete pool.
 func PoolName(node string) string { return node }
-
-// NodeOfPool returns the node that a pool belongs to. Version 0.1 had one pool per GPU,
-// "<node>/<GPU>"; claims that it allocated still name them.
-func NodeOfPool(pool string) string {
-	node, _, _ := strings.Cut(pool, "/")
-	return node
-}
 
 // The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
 // with device.attributes["gpu.tranche.dev"].?type.orValue(""). Claim status data and container

@@ -31,7 +31,7 @@ const (
 // controller had had it applied.
 func (m *machine) profile(rule string) {
 	m.t.Helper()
-	applied := map[string]any{"version": 1, "applied": map[string]any{"wish": snapshot(m.t, "default", "["+rule+"]")}}
+	applied := map[string]any{"version": 1, "applied": map[string]any{"profile": snapshot(m.t, "default", "["+rule+"]")}}
 	data, err := json.Marshal(applied)
 	require.NoError(m.t, err)
 	name, err := filepath.Rel(m.path(""), m.config.profileFile())

@@ -62,8 +62,8 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 	m.setString(names.AttributeProductName, g.ProductName)
 	m.setString(names.AttributeArchitecture, g.Architecture)
 	m.setVersion(names.AttributeDriverVersion, g.DriverVersion)
-	m.setVersion(names.AttributeCUDAComputeCapability, g.ComputeCapability)
-	m.setVersion(names.AttributeCUDADriverVersion, g.CUDAVersion)
+	m.setVersion(names.AttributeCUDAComputeCapability, g.CUDAComputeCapability)
+	m.setVersion(names.AttributeCUDADriverVersion, g.CUDADriverVersion)
 	if p.Type == gpu.TypeGPU && g.Partitionable {
 		m[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
 	}

@@ -99,13 +99,13 @@ func (h *handle) versions(g *gpu.GPU) (err error) {
 	if err != nil && !session.Unsupported(err) {
 		return err
 	}
-	g.CUDAVersion = cudaVersion(cuda)
+	g.CUDADriverVersion = cudaVersion(cuda)
 	major, minor, err := h.ComputeCapability()
 	if err != nil && !session.Unsupported(err) {
 		return err
 	}
 	if major > 0 {
-		g.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
+		g.CUDAComputeCapability = fmt.Sprintf("%d.%d", major, minor)
 	}
 	architecture, err := session.Ask(h.Task, "DeviceGetArchitecture", h.Device.GetArchitecture)
 	if err != nil && !session.Unsupported(err) {

@@ -39,7 +39,7 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 			numa = fmt.Sprint(*g.NUMANode)
 		}
 		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t numa=%s root=%s placements=%d\n", g.Name(), g.Vendor,
-			g.Index, g.Minor, g.ProductName, g.Architecture, g.ComputeCapability, g.DriverVersion, g.CUDAVersion, g.Partitionable, numa, g.PCIeRoot, len(g.Placements))
+			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, numa, g.PCIeRoot, len(g.Placements))
 		kind := fmt.Sprint(g.ProductName, len(g.Placements))
 		if seen[kind] {
 			continue
@@ -259,8 +259,8 @@ func TestCUDAVersion(t *testing.T) {
 func TestVersionsThatTheDriverDoesNotReport(t *testing.T) {
 	m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device { return untold{d} }))
 	g := m.gpus()[0]
-	assert.Empty(t, g.Architecture+g.ComputeCapability)
-	assert.Equal(t, []string{"580.159.04", "13.0"}, []string{g.DriverVersion, g.CUDAVersion})
+	assert.Empty(t, g.Architecture+g.CUDAComputeCapability)
+	assert.Equal(t, []string{"580.159.04", "13.0"}, []string{g.DriverVersion, g.CUDADriverVersion})
 	assert.NotEmpty(t, g.Placements)
 }
 

@@ -276,7 +276,7 @@ func sameGPU(a, b gpu.GPU) bool {
 			maps.Equal(x.Engines, y.Engines) && maps.Equal(x.Consumes, y.Consumes)
 	})
 	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName && a.Architecture == b.Architecture &&
-		a.DriverVersion == b.DriverVersion && a.ComputeCapability == b.ComputeCapability && a.CUDAVersion == b.CUDAVersion &&
+		a.DriverVersion == b.DriverVersion && a.CUDAComputeCapability == b.CUDAComputeCapability && a.CUDADriverVersion == b.CUDADriverVersion &&
 		a.Partitionable == b.Partitionable && a.MemoryMode == b.MemoryMode && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
 		maps.Equal(a.Counters, b.Counters)
 }
@@ -285,7 +285,7 @@ func sameGPU(a, b gpu.GPU) bool {
 func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
-		if names.NodeOfPool(s.Spec.Pool.Name) != node {
+		if s.Spec.Pool.Name != names.PoolName(node) {
 			continue
 		}
 		for _, d := range s.Spec.Devices {

@@ -58,8 +58,8 @@ func TestGPUsUpdateNoticesChange(t *testing.T) {
 		"product":          func(g *gpu.GPU) { g.ProductName = "x" },
 		"architecture":     func(g *gpu.GPU) { g.Architecture = "x" },
 		"driver":           func(g *gpu.GPU) { g.DriverVersion = "x" },
-		"CUDA":             func(g *gpu.GPU) { g.CUDAVersion = "x" },
-		"capability":       func(g *gpu.GPU) { g.ComputeCapability = "x" },
+		"CUDA":             func(g *gpu.GPU) { g.CUDADriverVersion = "x" },
+		"capability":       func(g *gpu.GPU) { g.CUDAComputeCapability = "x" },
 		"partitionable":    func(g *gpu.GPU) { g.Partitionable = !g.Partitionable },
 		"PCIe root":        func(g *gpu.GPU) { g.PCIeRoot = "x" },
 		"NUMA node":        func(g *gpu.GPU) { g.NUMANode = new(int64(1)) },
@@ -96,13 +96,13 @@ func TestGPUsAdopt(t *testing.T) {
 	}
 	c.Adopt("node-a", []resourceapi.ResourceSlice{
 		slice("node-a"), slice("node-a", "gpu-0000-01-00-0"),
-		slice("node-a/gpu-0000-02-00-0", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
+		slice("node-a", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
 	})
 	var published []bool
 	for _, g := range c.List() {
 		published = append(published, g.Published)
 	}
-	assert.Equal(t, []bool{true, true, false}, published, "also of version 0.1; other nodes' do not count")
+	assert.Equal(t, []bool{true, true, false}, published, "other nodes' do not count")
 }
 
 // A GPU that has another memory mode after a reload of its driver still

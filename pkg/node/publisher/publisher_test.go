@@ -312,26 +312,6 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	assert.Equal(t, "published", state["gpu-0000-07-00-0"])
 }
 
-// A GPU that version 0.1 allocated from a pool of its own is withheld until its claims are
-// released: the scheduler does not count them in the new pool.
-func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
-	p := newPublishing(t)
-	old := nodetest.GPUAt("0000:01:00.0").Placements[0]
-	release := p.hold(t, old, gpu1)
-	p.SetOwners(t.Context(), nil)
-	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
-	p.ClaimsChanged(t.Context())
-	assert.Len(t, p.sent, 1, "it is still held")
-	release()
-	p.ClaimsChanged(t.Context())
-	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	p.ClaimsChanged(t.Context())
-	assert.Len(t, p.sent, 2)
-	p.hold(t, old, gpu1)
-	p.ClaimsChanged(t.Context())
-	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state(), "it was allocated before the upgrade and is prepared after it")
-}
-
 // The slices of GPUs keep their order: one that is lost keeps its slice, one that is found
 // later is the last, and so it is after a restart of the plugin.
 func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {

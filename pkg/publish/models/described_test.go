@@ -21,7 +21,7 @@ func TestDescribedGPU(t *testing.T) {
 		assert.Equal(t, gpu.NVIDIA, g.Vendor)
 		assert.Equal(t, "NVIDIA GeForce RTX 5080", g.ProductName)
 		assert.Equal(t, "Blackwell", g.Architecture)
-		assert.Equal(t, "12.0", g.ComputeCapability)
+		assert.Equal(t, "12.0", g.CUDAComputeCapability)
 		assert.Equal(t, "0x2C0210DE", g.PCIID)
 		assert.EqualValues(t, 1, *g.NUMANode)
 		require.Len(t, g.Placements, 1, "it has no MIG")

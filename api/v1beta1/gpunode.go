@@ -63,10 +63,11 @@ type GPUNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	ProfileName string `json:"profileName,omitempty"`
-	// Enabled is false if the node is to keep its applied profile. Default: true.
+	// Paused is true if the node is to keep its applied profile. A switch that has begun to
+	// change GPUs completes. Default: false.
 	//
 	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
+	Paused bool `json:"paused,omitempty"`
 }
 
 // GPUNodeStatus is the observed state of the node. The controller writes everything

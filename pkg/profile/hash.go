@@ -50,8 +50,8 @@ func canonicalRule(r *v1beta1.Rule) v1beta1.Rule {
 		r.XCP = nil
 	}
 	r.Sharing = canonicalSharing(r.Sharing)
-	if r.ExtendedResource == string(LegacyWhole) {
-		r.ExtendedResource = ""
+	if r.ExtendedResource != nil && r.ExtendedResource.As == v1beta1.AsWhole {
+		r.ExtendedResource = nil
 	}
 	return *r
 }
@@ -106,8 +106,12 @@ func canonicalSharing(s *v1beta1.Sharing) *v1beta1.Sharing {
 	if s.Partitions != nil {
 		slices.Sort(s.Partitions.Profiles)
 		slices.SortFunc(s.Partitions.Replicas, func(a, b v1beta1.PartitionReplicas) int { return cmp.Compare(a.Profile, b.Profile) })
-		if s.Partitions.ExtendedResource == v1beta1.MeansPartition {
-			s.Partitions.ExtendedResource = ""
+		slices.Sort(s.Partitions.Units)
+		if slices.Equal(s.Partitions.Units, []v1beta1.ShareUnit{v1beta1.ByMemory}) {
+			s.Partitions.Units = nil
+		}
+		if r := s.Partitions.ExtendedResource; r != nil && r.As == v1beta1.MIGAsPartition {
+			s.Partitions.ExtendedResource = nil
 		}
 	}
 	return s

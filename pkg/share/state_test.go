@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -167,11 +168,11 @@ func TestSharesThatCannotBePublished(t *testing.T) {
 
 func TestDescribeSettings(t *testing.T) {
 	mps := profile.Default()
-	mps.Strategy, mps.Limits, mps.Profile, mps.Legacy.Kind = gpu.MPS, true, "training", profile.LegacyReplica
+	mps.Strategy, mps.Limits, mps.Profile, mps.ExtendedResource.As = gpu.MPS, true, "training", v1beta1.AsReplica
 	off := profile.Default()
 	off.Shared = false
 	parts := off
-	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
+	parts.Partitions, parts.TimeSlice, parts.ExtendedResource = []string{"3g.40gb"}, gpu.LongSlice, v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
 		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)": mps,
 		"not shared": off,

@@ -24,7 +24,7 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ data, message string }{
-		"nothing":          {``, "no valid JSON"},
+		"nothing":          {``, "no valid record: no valid JSON"},
 		"null":             {`null`, "version is 0"},
 		"a list":           {`[]`, "no valid JSON"},
 		"no version":       {`{"claim":{"uid":"a"},"state":"Prepared"}`, "version is 0, minReader 0: neither can be less than 1"},

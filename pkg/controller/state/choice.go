@@ -22,7 +22,7 @@ type Choice struct {
 	// Policy is that of the profile, with defaults filled in.
 	Policy v1beta1.SwitchPolicy
 	// Keep is the reason why the node keeps its applied profile: ReasonProfileNotFound,
-	// ReasonConfigMapInvalid, ReasonDisabled, ReasonControlPlaneNotNamed or ReasonNodeNotFound.
+	// ReasonConfigMapInvalid, ReasonPaused, ReasonControlPlaneNotNamed or ReasonNodeNotFound.
 	// Message explains it.
 	Keep    string
 	Message string
@@ -56,7 +56,7 @@ type Named struct {
 	spec         string
 	plan         *Given
 	controlPlane bool
-	disabled     bool
+	paused       bool
 	// from are the labels of the node that the spec was set by, empty: a person set it.
 	from string
 }
@@ -65,8 +65,8 @@ type Named struct {
 func NamedBy(gpuNode *v1beta1.GPUNode, controlPlane bool, plan *Given) Named {
 	return Named{
 		spec: gpuNode.Spec.ProfileName, plan: plan, controlPlane: controlPlane,
-		disabled: gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
-		from:     gpuNode.Annotations[names.AnnotationProfileFrom],
+		paused: gpuNode.Spec.Paused,
+		from:   gpuNode.Annotations[names.AnnotationProfileFrom],
 	}
 }
 
@@ -107,9 +107,9 @@ func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 		c.SetBy = n.who()
 	}
 	switch {
-	case n.disabled:
-		c.Keep = names.ReasonDisabled
-		c.Message = "spec.enabled is false"
+	case n.paused:
+		c.Keep = names.ReasonPaused
+		c.Message = "spec.paused is true"
 		if n.from != "" {
 			c.Message += " (set by the node's label " + n.from + ")"
 		}
@@ -147,7 +147,7 @@ func (c *Choice) Refuse(reason, profile, message string) {
 }
 
 // FollowsPlan reports whether the node has what its plan gives it.
-func (n Named) FollowsPlan() bool { return n.plan != nil && !n.disabled && n.spec == "" }
+func (n Named) FollowsPlan() bool { return n.plan != nil && !n.paused && n.spec == "" }
 
 // overrulesPlan says that something else than the plan applies.
 func (n Named) overrulesPlan() Overruled {
@@ -209,6 +209,7 @@ func withDefaults(p *v1beta1.SwitchPolicy, defaults v1beta1.SwitchPolicy) v1beta
 	}
 	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1beta1.GiveUp)
 	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1beta1.RebootNever)
+	out.NodeTaint = cmp.Or(out.NodeTaint, v1beta1.NodeTaintNever)
 	if out.PauseClients == nil {
 		pause := defaults.PauseClients == nil || *defaults.PauseClients
 		out.PauseClients = &pause

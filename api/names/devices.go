@@ -12,11 +12,14 @@ const DriverName = "gpu.tranche.dev"
 func PoolName(node string) string { return node }
 
 // The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
-// with device.attributes["gpu.tranche.dev"].?type.orValue("").
+// with device.attributes["gpu.tranche.dev"].?type.orValue(""). Claim status data and container
+// metadata use the same names. Each attribute costs the scheduler memory on every device.
 const (
-	AttributeType           = "type"
-	AttributeVendor         = "vendor"
-	AttributeProductName    = "productName"
+	AttributeType        = "type"
+	AttributeVendor      = "vendor"
+	AttributeProductName = "productName"
+	// AttributeArchitecture is the vendor's name of the chip generation, in the vendor's
+	// spelling: "Hopper", "gfx942".
 	AttributeArchitecture   = "architecture"
 	AttributeUUID           = "uuid"
 	AttributeParentUUID     = "parentUUID"
@@ -28,24 +31,28 @@ const (
 	// AttributeMemoryPartition is the memory mode of an AMD GPU, as amd-smi spells it:
 	// "NPS1".
 	AttributeMemoryPartition = "memoryPartition"
-	// AttributeComputePartition is "SPX" for a whole AMD GPU that can be partitioned. For a
-	// partition, the profile is the mode; publishing both would add 4 KB to the slices of a
-	// node with eight GPUs.
-	AttributeComputePartition = "computePartition"
-	AttributeIsolation        = "isolation"
-	// AttributeExtendedResourceName is the extended resource that the device serves on this
-	// node ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
+	// AttributePartitionable is true for a whole GPU that can be partitioned on this node,
+	// whatever its profile offers. It is absent otherwise.
+	AttributePartitionable = "partitionable"
+	AttributeIsolation     = "isolation"
+	// AttributeExtendedResourceName is the extended resource that the device serves on this node
+	// ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
 	AttributeExtendedResourceName = "extendedResourceName"
-	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
+	// AttributeDriverVersion is the version of the kernel driver: 580.159.4 for "580.159.04". A
+	// driver whose version is not three numbers at most has none.
 	AttributeDriverVersion = "driverVersion"
+	// AttributeCUDAComputeCapability is the CUDA compute capability of an NVIDIA GPU: 9.0.0.
+	AttributeCUDAComputeCapability = "cudaComputeCapability"
+	// AttributeCUDADriverVersion is the newest CUDA version that an NVIDIA driver supports: 13.0.0.
+	AttributeCUDADriverVersion = "cudaDriverVersion"
 )
 
 // The attributes that only shares have.
 const (
-	// AttributeShare is the unit of the share: "memory" or "fraction".
-	AttributeShareUnit = "share"
-	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
-	AttributeSharingStrategy = "sharing"
+	// AttributeShareUnit is what a share is measured in: "Memory" or "Fraction".
+	AttributeShareUnit = "shareUnit"
+	// AttributeSharingStrategy is how holders take turns: "TimeSlicing" or "MPS".
+	AttributeSharingStrategy = "sharingStrategy"
 )
 
 // The capacities of devices. Claims consume a part of those of share devices.
@@ -56,9 +63,9 @@ const (
 	CapacityComputeUnits = "computeUnits"
 	// CapacityFraction is 1, of which a claim takes thousandths.
 	CapacityFraction = "fraction"
-	// CapacityCompute is 100, of which a claim takes whole percents. It is published only where
-	// it is enforced.
-	CapacityComputePercent = "compute"
+	// CapacityComputePercent is 100, of which a claim takes whole percents. It is published only
+	// where it is enforced.
+	CapacityComputePercent = "computePercent"
 	// CapacityClients is how many clients the device has for all its shares.
 	CapacityClients = "clients"
 )

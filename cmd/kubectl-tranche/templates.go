@@ -33,7 +33,7 @@ const templatesExamples = `  # Print what a node with eight H100 will publish
   kubectl tranche templates --model machine.yaml
 
   # GPUs that the tables do not have: NVIDIA's without MIG
-  echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell,
+  echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: Blackwell,
     memory: 15839Mi, computeUnits: 84, count: 4}]' > machine.yaml
   kubectl tranche templates --model machine.yaml`
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -103,6 +104,9 @@ func TestDeviceClassSelection(t *testing.T) {
 		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 		for i := 0; i < len(pairs); i += 2 {
 			attributes[resourceapi.QualifiedName(pairs[i])] = resourceapi.DeviceAttribute{StringValue: ptr.To(pairs[i+1])}
+			if pairs[i] == names.AttributePartitionable {
+				attributes[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+			}
 		}
 		return cel.Device{Driver: driver, Attributes: attributes}
 	}
@@ -121,36 +125,37 @@ func TestDeviceClassSelection(t *testing.T) {
 	}{
 		"whole NVIDIA GPU":  {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
 		"served GPU":        {extended, []string{"gpu", "gpu-extended-nvidia", "gpu-nvidia"}},
+		"partitionable":     {device(driver, "type", "gpu", "vendor", "nvidia", "partitionable", "true"), []string{"gpu", "gpu-nvidia"}},
 		"AMD GPU, no modes": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
-		"AMD GPU in SPX":    {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
-		"served AMD GPU": {amd("type", "gpu", "computePartition", "SPX", "extendedResourceName", "amd.com/gpu"),
+		"AMD GPU in SPX":    {amd("type", "gpu", "partitionable", "true"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
+		"served AMD GPU": {amd("type", "gpu", "partitionable", "true", "extendedResourceName", "amd.com/gpu"),
 			[]string{"gpu", "gpu-amd", "gpu-extended-amd", "gpu-xcp-spx"}},
 		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
 		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
 		"without engines": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
 		"unknown profile": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
-		"CPX":             {amd("type", "xcp", "computePartition", "CPX", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
-		"QPX":             {amd("type", "xcp", "computePartition", "QPX", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
-		"TPX":             {amd("type", "xcp", "computePartition", "TPX", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
-		"DPX":             {amd("type", "xcp", "computePartition", "DPX", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
-		"a mode to come":  {amd("type", "xcp", "computePartition", "HPX", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
-		"share of a GPU by memory": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia"),
+		"CPX":             {amd("type", "xcp", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
+		"QPX":             {amd("type", "xcp", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
+		"TPX":             {amd("type", "xcp", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
+		"DPX":             {amd("type", "xcp", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
+		"a mode to come":  {amd("type", "xcp", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
+		"share of a GPU by memory": {device(driver, "type", "share", "shareUnit", "Memory", "vendor", "nvidia"),
 			[]string{"gpu-memory-share", "gpu-memory-share-nvidia"}},
-		"share of an AMD GPU": {amd("type", "share", "share", "memory", "computePartition", "SPX"),
+		"share of an AMD GPU": {amd("type", "share", "shareUnit", "Memory"),
 			[]string{"gpu-memory-share", "gpu-memory-share-amd"}},
-		"share of a GPU by fraction": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia"),
+		"share of a GPU by fraction": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia"}},
-		"replica": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "extendedResourceName", "nvidia.com/gpu"),
+		"replica": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "extendedResourceName", "nvidia.com/gpu"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-extended-nvidia"}},
 		"partition by its old name": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me", "extendedResourceName", "nvidia.com/mig-1g.24gb.me"),
 			[]string{"gpu-extended-mig-1g-24gb-me", "gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
-		"replica of a partition by its old name": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/mig-1g.10gb"),
+		"replica of a partition by its old name": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/mig-1g.10gb"),
 			[]string{"gpu-extended-mig-1g-10gb", "gpu-partition-fraction-share"}},
-		"replica of a partition as a GPU": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/gpu"),
+		"replica of a partition as a GPU": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/gpu"),
 			[]string{"gpu-extended-nvidia", "gpu-partition-fraction-share"}},
-		"share of a partition": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia", "profile", "1g.10gb"),
+		"share of a partition": {device(driver, "type", "share", "shareUnit", "Memory", "vendor", "nvidia", "profile", "1g.10gb"),
 			[]string{"gpu-partition-memory-share"}},
-		"share of a partition by fraction": {amd("type", "share", "share", "fraction", "profile", "cpx"),
+		"share of a partition by fraction": {amd("type", "share", "shareUnit", "Fraction", "profile", "cpx"),
 			[]string{"gpu-partition-fraction-share"}},
 		"share that does not say of what": {device(driver, "type", "share", "vendor", "nvidia"), nil},
 		"no attributes":                   {device(driver), nil},

@@ -176,7 +176,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

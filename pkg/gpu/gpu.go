@@ -90,10 +90,18 @@ type GPU struct {
 	// not say.
 	PCIID          string `json:"pciID,omitempty"`
 	PCISubsystemID string `json:"pciSubsystemID,omitempty"`
-	// Architecture is the vendor's name of the chip generation, lower case.
+	// Architecture is the vendor's name of the chip generation, in its spelling: "Ada Lovelace",
+	// "gfx942".
 	Architecture string `json:"architecture,omitempty"`
 	// DriverVersion is the version of the kernel driver, as it prints it.
 	DriverVersion string `json:"driverVersion,omitempty"`
+	// CUDAComputeCapability is that of an NVIDIA GPU ("9.0"), and CUDADriverVersion the newest
+	// CUDA version that its driver supports ("13.0"). They are empty if the driver does not
+	// report them.
+	CUDAComputeCapability string `json:"cudaComputeCapability,omitempty"`
+	CUDADriverVersion     string `json:"cudaDriverVersion,omitempty"`
+	// Partitionable: the GPU can be partitioned on this machine, whatever its mode is now.
+	Partitionable bool `json:"partitionable,omitempty"`
 	// MemoryMode is the memory mode that an AMD GPU is in, as its driver spells
 	// it ("NPS1"); empty for GPUs that know none.
 	MemoryMode string `json:"memoryMode,omitempty"`
@@ -174,6 +182,9 @@ type Placement struct {
 	// Share is set on what several claims hold at once. Type is then TypeShare, and
 	// everything else is that of what is shared.
 	Share *Share `json:"share,omitempty"`
+	// StaticOnly: the placement is offered where a profile has a static partition, and not
+	// otherwise, because other positions of its profile serve claims as well.
+	StaticOnly bool `json:"staticOnly,omitempty"`
 }
 
 // Name is the device name. It alone must say which piece of which GPU is

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -97,9 +98,12 @@ func TestTwoSharesOnOneGPU(t *testing.T) {
 	g, ok := publishedDevice(t, m.api, card0)
 	require.True(t, ok)
 	assert.Equal(t, *g.Attributes["uuid"].StringValue, facts.UUID)
-	assert.Equal(t, int64(500), facts.Amount.Fraction)
-	assert.Positive(t, facts.Amount.Memory)
-	assert.Equal(t, gpu.IsolationNone, facts.Isolation, "no MPS on this machine")
+	assert.Equal(t, telemetry.DeviceFacts{
+		UUID: facts.UUID, ShareUnit: gpu.ByFraction, SharingStrategy: gpu.TimeSlicing, Isolation: gpu.IsolationNone,
+	}, facts, "no MPS on this machine")
+	for name, a := range map[string]string{names.AttributeShareUnit: string(facts.ShareUnit), names.AttributeSharingStrategy: string(facts.SharingStrategy)} {
+		assert.Contains(t, string(status.Data.Raw), `"`+name+`":"`+a+`"`, "the keys are the names of the attributes")
+	}
 
 	c := nodetest.Allocate(t, m.api, "c", small0)
 	assert.False(t, k.granted(c), "a partition of a GPU that is shared")
@@ -145,8 +149,8 @@ func TestMetadataOfAShare(t *testing.T) {
 		told.Write(data)
 	}
 	text := strings.Join(strings.Fields(told.String()), "")
-	assert.Contains(t, text, `"memoryBytes":{"int":2097152000}`)
-	assert.Contains(t, text, `"share":{"string":"memory"}`)
+	assert.Contains(t, text, `"memory":{"int":2097152000}`)
+	assert.Contains(t, text, `"shareUnit":{"string":"Memory"}`)
 }
 
 // New settings hold for each GPU from the moment on at which nobody holds a
@@ -185,7 +189,7 @@ func TestExtendedResourceIsAReplica(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	var serving []string
 	for _, d := range nodetest.Published(t, m.api) {
-		if d.Attributes["extendedResourceName"].StringValue != nil {
+		if d.Attributes[names.AttributeExtendedResourceName].StringValue != nil {
 			serving = append(serving, d.Name)
 		}
 	}

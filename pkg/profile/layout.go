@@ -53,7 +53,7 @@ func (s Layout) Offers(p gpu.Placement) bool {
 		case PartitioningStatic:
 			return slices.ContainsFunc(s.Static, func(q gpu.Placement) bool { return q.Name() == p.Name() })
 		}
-		return s.Profiles == nil || slices.Contains(s.Profiles, p.Profile)
+		return !p.StaticOnly && (s.Profiles == nil || slices.Contains(s.Profiles, p.Profile))
 	case gpu.TypeXCP:
 		return s.Compute == "" || s.Compute == strings.ToUpper(p.Profile)
 	case gpu.TypeGPU:

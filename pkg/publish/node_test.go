@@ -63,6 +63,14 @@ func gpusOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 	return gpus
 }
 
+// offered leaves out the devices that a node without a profile does not offer.
+func offered(gpus []publish.GPU) []publish.GPU {
+	for i := range gpus {
+		gpus[i].Placements = nodes.Offered(gpus[i].Placements)
+	}
+	return gpus
+}
+
 // withShares adds the share devices to GPUs, as the settings want them and on a
 // node where MPS works, and says what the vendor's old resource means.
 func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.GPU {

@@ -96,7 +96,7 @@ func (r *Roster) read() error {
 // driver still lists, and the vendors whose drivers listed all of their GPUs. bootID is empty if it is not known. While a GPU
 // does not answer, Update restores the indexes of the others of its vendor, because the driver
 // counts without it. It returns the addresses of the GPUs that were removed from the machine.
-func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
+func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]gpu.Problem, told []gpu.Vendor, bootID string) (removed []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := r.file.Unread()

@@ -93,13 +93,13 @@ func TestRosterForgetsRemovedGPUs(t *testing.T) {
 	one, two := nodetest.GPUAt(slot1), indexed(nodetest.GPUAt(slot2), 1)
 	for name, test := range map[string]struct {
 		boot     string
-		problems map[string]string
+		problems map[string]gpu.Problem
 		told     []gpu.Vendor
 		gone     bool
 	}{
 		"it was removed":              {"boot 2", nil, bothTold, true},
 		"no boot since":               {"boot 1", nil, bothTold, false},
-		"the driver names it":         {"boot 2", map[string]string{slot1: "dead"}, bothTold, false},
+		"the driver names it":         {"boot 2", map[string]gpu.Problem{slot1: {Message: "dead"}}, bothTold, false},
 		"the driver does not say all": {"boot 2", nil, []gpu.Vendor{gpu.AMD}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

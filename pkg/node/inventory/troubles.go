@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -144,13 +145,15 @@ func (t *Troubles) List() []gpu.HealthEvent {
 	return events
 }
 
-// Problem joins the messages of a GPU's events; empty if there are none.
-func (t *Troubles) Problem(pciAddress string) string {
+// Problem joins the messages of a GPU's events, and has the cause of the oldest; empty if there are none.
+func (t *Troubles) Problem(pciAddress string) (p gpu.Problem) {
 	var messages []string
 	for _, e := range t.List() {
 		if e.PCIAddress == pciAddress {
+			p.Cause = cmp.Or(p.Cause, e.Cause)
 			messages = append(messages, e.Message)
 		}
 	}
-	return strings.Join(messages, "; ")
+	p.Message = strings.Join(messages, "; ")
+	return p
 }

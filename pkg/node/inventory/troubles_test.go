@@ -83,15 +83,15 @@ func TestTroublesOfOneGPUEndOneByOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
 	troubles, err := OpenTroubles(path)
 	require.NoError(t, err)
-	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Fatal: true, Message: "XID 119"}
-	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Fatal: true, Message: "XID 74"}
+	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Cause: "xid-119", Fatal: true, Message: "XID 119"}
+	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Cause: "xid-74", Fatal: true, Message: "XID 74"}
 	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", XID: 79, Fatal: true, Message: "XID 79"}
 	for _, e := range []gpu.HealthEvent{dead, other, link} {
 		troubles.Add(ctx, e)
 	}
-	assert.Equal(t, "XID 119; XID 74", troubles.Problem("0000:01:00.0"))
+	assert.Equal(t, gpu.Problem{Cause: "xid-119", Message: "XID 119; XID 74"}, troubles.Problem("0000:01:00.0"))
 	troubles.Over(ctx, link)
-	assert.Equal(t, "XID 119", troubles.Problem("0000:01:00.0"))
+	assert.Equal(t, gpu.Problem{Cause: "xid-119", Message: "XID 119"}, troubles.Problem("0000:01:00.0"))
 	troubles, err = OpenTroubles(path)
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.HealthEvent{dead, other}, troubles.List())

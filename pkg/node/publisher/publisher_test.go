@@ -161,10 +161,10 @@ func TestPublisherTaints(t *testing.T) {
 
 // No publication forgets a taint that an earlier one had.
 func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
-	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
+	const unhealthy = "gpu.tranche.dev/unhealthy=xid-79:NoSchedule"
 	p := newPublishing(t)
 	p.SetOwners(t.Context(), nil)
-	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"0000:01:00.0": {Cause: gpu.XIDCause(79), Message: "lost"}}, nil)
 	for range 2 {
 		p.Publish(t.Context())
 		assert.Contains(t, p.state()[gpu1], unhealthy)
@@ -264,7 +264,7 @@ func (p *publishing) taintsByDevice() map[string]string {
 	taints := map[string]string{}
 	for _, d := range p.devices() {
 		for _, taint := range d.Taints {
-			taints[d.Name] = strings.TrimSpace(taints[d.Name] + " " + strings.TrimPrefix(taint.Key, "gpu.tranche.dev/"))
+			taints[d.Name] = strings.TrimSpace(taints[d.Name] + " " + strings.TrimSuffix(strings.TrimPrefix(taint.Key, "gpu.tranche.dev/")+"="+taint.Value, "="))
 		}
 	}
 	return taints
@@ -289,12 +289,12 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 	delete(without, "gpu-0000-01-00-0")
 	delete(without, "gpu-0000-02-00-0-mig-1g-10gb-2")
 	delete(without, "gpu-0000-02-00-0")
-	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
+	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy=missing"}, without)
 
-	p.GPUs.Trouble(address, "in reset")
+	p.GPUs.Trouble(address, gpu.Problem{Cause: gpu.CauseReset, Message: "in reset"})
 	p.Publish(t.Context())
-	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
-	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
+	assert.Equal(t, "unhealthy=in-reset", p.taintsByDevice()[name+"-cpx-1"], "not twice")
+	assert.Equal(t, "unhealthy=in-reset busy", p.taintsByDevice()[name])
 }
 
 // Without counters, a GPU of which nothing whole can be had publishes nothing.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -107,4 +108,20 @@ func TestProfileThatDoesNotFit(t *testing.T) {
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
 	assert.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
+}
+
+// A static partition is published at its position, also where claims are not offered one.
+func TestPositionsOfStaticPartitions(t *testing.T) {
+	withEngines := func(rule string) (all []string) {
+		n := preview.Node{Name: "node", Inventory: inventoryOf(t, "gpus: [{model: H100-80GB}]"), Profile: profileOf(t, rule)}
+		for name := range devicesOf(t, n) {
+			if _, at, found := strings.Cut(name, "-me-"); found {
+				all = append(all, at)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	assert.NotContains(t, withEngines("{}"), "3")
+	assert.Equal(t, []string{"3"}, withEngines("{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 3}, {profile: 1g.10gb+me, count: 1}]}}"))
 }

@@ -276,7 +276,11 @@ func TestTablesOfMetrics(t *testing.T) {
 	}
 	for _, row := range metrics(t) {
 		if d, ok := measured[row[0]]; ok {
-			ofUsage = append(ofUsage, []string{row[0], d.DCGM, row[2]})
+			dcgm := ""
+			if d.DCGM != "" {
+				dcgm = "`" + d.DCGM + "`"
+			}
+			ofUsage = append(ofUsage, []string{row[0], dcgm, row[2]})
 		} else if controllers.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
@@ -287,7 +291,7 @@ func TestTablesOfMetrics(t *testing.T) {
 	header := []string{"metric", "labels", "meaning"}
 	generated(t, "reference/metrics.md", "plugin-metrics", table(header, ofPlugin))
 	generated(t, "reference/metrics.md", "controller-metrics", table(header, ofController))
-	generated(t, "reference/metrics.md", "usage-metrics", table([]string{"metric", "DCGM_FI_", "meaning"}, ofUsage))
+	generated(t, "reference/metrics.md", "usage-metrics", table([]string{"metric", "field of DCGM", "meaning"}, ofUsage))
 }
 
 // metrics are those that calls of prometheus' constructors make.

@@ -20,11 +20,11 @@ import (
 // does not.
 func usageServer(t *testing.T) *server {
 	metrics := map[string]string{
-		"plugin-a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
-tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
+		"plugin-a": `tranche_memory_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
+tranche_compute_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
 `,
-		"plugin-b": `tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="MIG-1",parent_uuid="GPU-b",gpu_instance_id="7",profile="1g.10gb",namespace="team-b",pod="infer-0"} 2147483648
-tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
+		"plugin-b": `tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="MIG-1",parent_uuid="GPU-b",gpu_instance_id="7",profile="1g.10gb",namespace="team-b",pod="infer-0"} 2147483648
+tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 `,
 	}
 	return serverThat(t, func(s *server, w http.ResponseWriter, r *http.Request) {

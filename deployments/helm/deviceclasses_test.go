@@ -92,7 +92,7 @@ func TestSwitchedOff(t *testing.T) {
 	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[legacySmall].Spec.ExtendedResourceName)
 	require.NotContains(t, deviceClasses(t, "--set", "legacyResources.mig=true,extendedResources.mig=false"), legacySmall)
-	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
+	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
 

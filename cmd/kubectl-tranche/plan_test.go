@@ -165,10 +165,9 @@ func TestReadPlan(t *testing.T) {
 
 func TestFlagsOfPlan(t *testing.T) {
 	for want, args := range map[string][]string{
-		"name the file of the plan: kubectl tranche plan --dry-run -f FILE":                                  {"plan"},
-		"this command changes nothing: give --dry-run; to create the plan, use kubectl apply -f " + planFile: {"plan", "-f", planFile},
-		"--max-unavailable 0: give 1 or more":                                                                {"plan", "--dry-run", "-f", planFile, "--max-unavailable", "0"},
-		`unsupported output format "xml": use json`:                                                          {"plan", "--dry-run", "-f", planFile, "-o", "xml"},
+		"name the file of the plan: kubectl tranche plan -f FILE": {"plan"},
+		"--max-unavailable 0: give 1 or more":                     {"plan", "-f", planFile, "--max-unavailable", "0"},
+		`unsupported output format "xml": use json or yaml`:       {"plan", "-f", planFile, "-o", "xml"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

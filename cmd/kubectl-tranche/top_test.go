@@ -118,7 +118,7 @@ func TestTopWithoutNodes(t *testing.T) {
 	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "top"}
 	out, err := run(t, append(base, "nodes", "-l", "pool=cpu", "-o", "json")...)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"nodes": []}`, out)
+	assert.JSONEq(t, `{"apiVersion": "cli.tranche.dev/v1beta1", "kind": "NodeUsageList", "items": []}`, out)
 }
 
 // Pods of other namespaces could pretend to be plugins.

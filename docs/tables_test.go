@@ -281,9 +281,11 @@ func named(t *testing.T, name string) (found string) {
 	return found
 }
 
+// ofController finds the metrics of the controller.
+var ofController = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
+
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {
-	controllers := regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
 	var ofPlugin, ofController, ofUsage [][]string
 	measured := map[string]telemetry.Definition{}
 	for _, d := range telemetry.Definitions() {
@@ -296,7 +298,7 @@ func TestTablesOfMetrics(t *testing.T) {
 				dcgm = "`" + d.DCGM + "`"
 			}
 			ofUsage = append(ofUsage, []string{row[0], dcgm, row[2]})
-		} else if controllers.MatchString(row[0]) {
+		} else if ofController.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
 			ofPlugin = append(ofPlugin, row)

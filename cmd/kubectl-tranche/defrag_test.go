@@ -79,7 +79,7 @@ func userOf(name, class string) *corev1.Pod {
 func newDefragRun(t *testing.T, out *bytes.Buffer) (*defragRun, *fake.Clientset) {
 	kube := fake.NewClientset(defragCluster(t)...)
 	return &defragRun{
-		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{dryRun: true, maxPods: 4},
+		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{maxPods: 4},
 	}, kube
 }
 

@@ -81,7 +81,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 	})
 	return &planRun{
 		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
-		flags:   planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
+		flags:   planFlags{file: planFile, unavailable: 1}, plan: p, own: own,
 	}
 }
 

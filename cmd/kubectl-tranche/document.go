@@ -51,7 +51,10 @@ func documentOf(kind string, content any) (json.RawMessage, error) {
 		return nil, fmt.Errorf("write %s as JSON: %w", kind, err)
 	}
 	body := bytes.TrimSpace(text.Bytes())
-	if body[0] == '[' {
+	switch {
+	case string(body) == "null":
+		body = []byte(`{"items":[]}`)
+	case body[0] == '[':
 		body = fmt.Appendf(nil, `{"items":%s}`, body)
 	}
 	head := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, outputVersion, kind)

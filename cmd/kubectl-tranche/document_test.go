@@ -18,7 +18,7 @@ func TestDocument(t *testing.T) {
 		"an object": {map[string]string{"a": "<b>"}, head + `,"a":"<b>"}`},
 		"no fields": {struct{}{}, head + `}`},
 		"a list":    {[]int{1, 2}, head + `,"items":[1,2]}`},
-		"no items":  {[]int{}, head + `,"items":[]}`},
+		"no items":  {[]int(nil), head + `,"items":[]}`},
 	} {
 		document, err := documentOf("Thing", tt.content)
 		require.NoError(t, err, name)

@@ -20,11 +20,11 @@ var exitCodes = []struct {
 	code    int
 	meaning string
 }{
-	{0, "the command did what it should; after waiting, the profile is applied, or the rollout is complete"},
-	{exitError, "the command could not do it: a wrong argument, an object that does not exist, no permission, no answer"},
-	{exitNegative, "the answer is no: the switch failed or cannot start; the plan has stopped, was undone or cannot be carried out; " +
+	{0, "success; after waiting, the profile is applied, or the rollout is complete"},
+	{exitError, "error: a wrong argument, a missing object or permission, no answer"},
+	{exitNegative, "no: the switch failed or cannot start; the plan has stopped, was undone or is invalid; " +
 		"something cannot be converted; Tranche cannot be uninstalled now"},
-	{exitUnfinished, "the wait ended first, by --timeout or Ctrl-C; the switch or the rollout continues"},
+	{exitUnfinished, "not yet: --timeout or Ctrl-C ended the wait; the switch or rollout continues"},
 }
 
 // coded is an error with which the program ends with a code of its own.

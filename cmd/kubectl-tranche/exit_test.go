@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -19,9 +19,8 @@ func TestExitCodes(t *testing.T) {
 	_, notApplied := arrived(failed, "cpx")
 	_, stopped := ended(cluster.Rollout{Result: cluster.RolloutStopped})
 	_, complete := ended(cluster.Rollout{Result: cluster.RolloutComplete})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	w := startWaiting(ctx, "cpx", follows("node-a", "spx"))
+	late := newRun(&bytes.Buffer{}, nodeNamed("node-a"), follows("node-a", "spx"))
+	late.flags.timeout = 0
 	_, unknown := run(t, "profiles", "--no-such-flag")
 	for name, tt := range map[string]struct {
 		err  error
@@ -34,7 +33,7 @@ func TestExitCodes(t *testing.T) {
 		"a failed switch": {notApplied, exitNegative},
 		"a stopped plan":  {stopped, exitNegative},
 		"wrapped":         {fmt.Errorf("x: %w", errors.Join(nil, stopped)), exitNegative},
-		"no time left":    {<-w.done, exitUnfinished},
+		"no time left":    {late.wait(t.Context(), "cpx"), exitUnfinished},
 	} {
 		assert.Equal(t, tt.code, exitCode(tt.err), "%s: %v", name, tt.err)
 	}

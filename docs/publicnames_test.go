@@ -134,7 +134,7 @@ func metricLines(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, row := range metrics(t) {
 		labels := row[1]
-		if !ofController.MatchString(row[0]) {
+		if !controllerMetric.MatchString(row[0]) {
 			labels = strings.TrimSuffix("node, "+labels, ", ")
 		}
 		lines = append(lines, fmt.Sprintf("%s {%s}", strings.Trim(row[0], "`"), labels))

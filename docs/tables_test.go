@@ -281,8 +281,8 @@ func named(t *testing.T, name string) (found string) {
 	return found
 }
 
-// ofController finds the metrics of the controller.
-var ofController = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
+// controllerMetric finds the metrics of the controller.
+var controllerMetric = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
 
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {
@@ -298,7 +298,7 @@ func TestTablesOfMetrics(t *testing.T) {
 				dcgm = "`" + d.DCGM + "`"
 			}
 			ofUsage = append(ofUsage, []string{row[0], dcgm, row[2]})
-		} else if ofController.MatchString(row[0]) {
+		} else if controllerMetric.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
 			ofPlugin = append(ofPlugin, row)

@@ -65,8 +65,8 @@ type Found struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// Check reports the objects of Tranche in the cluster, and changes nothing. The error is the one with
-// which Run would refuse; then there is a report, too.
+// Check reports the objects of Tranche in the cluster, and changes nothing. An ErrRefused
+// is the error with which Run would refuse; then there is a report, too.
 func Check(ctx context.Context, c Config) (*Report, error) {
 	found, err := c.found(ctx)
 	if err != nil {
@@ -78,8 +78,11 @@ func Check(ctx context.Context, c Config) (*Report, error) {
 	if err == nil && c.DaemonSet != "" {
 		err = c.refuseIfSilent(ctx)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrRefused):
 		r.Refusal = err.Error()
+	case err != nil:
+		return nil, err
 	}
 	return r, err
 }

@@ -61,8 +61,8 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/one-gpu                    # four partitions that fill one GPU
   kubectl apply -f demo/amd-one-gpu                # eight partitions of one AMD GPU
   kubectl apply -f demo/amd-switch                 # an AMD GPU changes its mode
-  kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
-  kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
+  kubectl apply -f demo/extended-gpu                 # nvidia.com/gpu: 1, unchanged
+  kubectl apply -f demo/extended-amd                 # amd.com/gpu: 1, unchanged
   kubectl apply -f demo/first-available            # a whole GPU, else half of one
   kubectl apply -f demo/quota                      # three partitions for a namespace
   kubectl apply -f demo/sharing-replicas           # ten pods that fill one GPU
@@ -84,7 +84,7 @@ What administrators do, step by step (demo/NAME/README.md):
   demo/profile-all-balanced                        # GPUs cut in advance, by a label
   demo/profile-cpx-nps4                            # an AMD node changes its memory mode
   demo/profile-time-sliced                         # GPUs shared by ten, by a label
-  demo/profile-legacy-single                       # nvidia.com/gpu: 1 is a partition
+  demo/profile-extended-single                       # nvidia.com/gpu: 1 is a partition
   demo/profile-rollback                            # a switch that fails
   demo/profile-budget                              # a budget that holds a switch
   demo/plan                                        # a profile for many nodes, step by step

@@ -58,7 +58,7 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 			shares, err := profile.Default().ShareDevices(&g, true)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
-			gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: "nvidia.com/gpu"})
+			gpus = append(gpus, publish.GPU{GPU: g, ExtendedResource: "nvidia.com/gpu"})
 		}
 		published, errs := publish.Slices(gpus)
 		require.Empty(t, errs)

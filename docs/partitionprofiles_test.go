@@ -139,8 +139,8 @@ func describe(p *v1beta1.PartitionProfile) string {
 		if s := r.Sharing; s != nil {
 			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
 		}
-		if r.ExtendedResource != "" {
-			text = append(text, "`legacyResource: "+r.ExtendedResource+"`")
+		if e := r.ExtendedResource; e != nil {
+			text = append(text, "`extendedResource: {as: "+string(e.As)+"}`")
 		}
 		if r.Unchanged {
 			text = append(text, "unchanged")

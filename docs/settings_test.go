@@ -80,7 +80,7 @@ func TestDefaultsOfProfiles(t *testing.T) {
 	want.Profile = "p"
 	assert.Equal(t, want.Sharing, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Sharing)
 	assert.Equal(t, want, profileFor(t, "p", map[string]any{"rules": []any{map[string]any{}}}))
-	assert.Equal(t, want.Legacy, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Legacy)
+	assert.Equal(t, want.ExtendedResource, profileFor(t, "p", map[string]any{"rules": []any{rule}}).ExtendedResource)
 }
 
 // profileFor is what the spec of a profile says of an H100.

@@ -1,30 +1,25 @@
 package names
 
-import "strings"
-
 // DriverName is the name of the DRA driver. It is the domain of all unqualified
 // attributes and capacities and the driver in every allocation result.
 const DriverName = "gpu.tranche.dev"
 
-// PoolName returns the name of a node's pool, which contains the devices of all its GPUs.
+// PoolName returns the name of a node's pool, which contains the devices of all its GPUs. It is the
+// node's name, so who has a pool has its node.
 // Autoscalers expect one pool per node: cluster-autoscaler takes a node's
 // utilization from its fullest pool, and Karpenter considers a driver ready when it
 // has published one complete pool.
 func PoolName(node string) string { return node }
 
-// NodeOfPool returns the node that a pool belongs to. Version 0.1 had one pool per GPU,
-// "<node>/<GPU>"; claims that it allocated still name them.
-func NodeOfPool(pool string) string {
-	node, _, _ := strings.Cut(pool, "/")
-	return node
-}
-
 // The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
-// with device.attributes["gpu.tranche.dev"].?type.orValue("").
+// with device.attributes["gpu.tranche.dev"].?type.orValue(""). Claim status data and container
+// metadata use the same names. Each attribute costs the scheduler memory on every device.
 const (
-	AttributeType           = "type"
-	AttributeVendor         = "vendor"
-	AttributeProductName    = "productName"
+	AttributeType        = "type"
+	AttributeVendor      = "vendor"
+	AttributeProductName = "productName"
+	// AttributeArchitecture is the vendor's name of the chip generation, in the vendor's
+	// spelling: "Hopper", "gfx942".
 	AttributeArchitecture   = "architecture"
 	AttributeUUID           = "uuid"
 	AttributeParentUUID     = "parentUUID"
@@ -36,24 +31,28 @@ const (
 	// AttributeMemoryPartition is the memory mode of an AMD GPU, as amd-smi spells it:
 	// "NPS1".
 	AttributeMemoryPartition = "memoryPartition"
-	// AttributeComputePartition is "SPX" for a whole AMD GPU that can be partitioned. For a
-	// partition, the profile is the mode; publishing both would add 4 KB to the slices of a
-	// node with eight GPUs.
-	AttributeComputePartition = "computePartition"
-	AttributeIsolation        = "isolation"
-	// AttributeLegacyResource is the extended resource that the device serves on this node
-	// ("nvidia.com/gpu"). The legacy device classes select by it.
-	AttributeExtendedResourceName = "legacyResource"
-	// AttributeDriverVersion is a string, because "580.159.04" is not a semantic version.
+	// AttributePartitionable is true for a whole GPU that can be partitioned on this node,
+	// whatever its profile offers. It is absent otherwise.
+	AttributePartitionable = "partitionable"
+	AttributeIsolation     = "isolation"
+	// AttributeExtendedResourceName is the extended resource that the device serves on this node
+	// ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
+	AttributeExtendedResourceName = "extendedResourceName"
+	// AttributeDriverVersion is the version of the kernel driver: 580.159.4 for "580.159.04". A
+	// driver whose version is not three numbers at most has none.
 	AttributeDriverVersion = "driverVersion"
+	// AttributeCUDAComputeCapability is the CUDA compute capability of an NVIDIA GPU: 9.0.0.
+	AttributeCUDAComputeCapability = "cudaComputeCapability"
+	// AttributeCUDADriverVersion is the newest CUDA version that an NVIDIA driver supports: 13.0.0.
+	AttributeCUDADriverVersion = "cudaDriverVersion"
 )
 
 // The attributes that only shares have.
 const (
-	// AttributeShare is the unit of the share: "memory" or "fraction".
-	AttributeShareUnit = "share"
-	// AttributeSharing is the sharing strategy: "timeslicing" or "mps".
-	AttributeSharingStrategy = "sharing"
+	// AttributeShareUnit is what a share is measured in: "Memory" or "Fraction".
+	AttributeShareUnit = "shareUnit"
+	// AttributeSharingStrategy is how holders take turns: "TimeSlicing" or "MPS".
+	AttributeSharingStrategy = "sharingStrategy"
 )
 
 // The capacities of devices. Claims consume a part of those of share devices.
@@ -64,9 +63,9 @@ const (
 	CapacityComputeUnits = "computeUnits"
 	// CapacityFraction is 1, of which a claim takes thousandths.
 	CapacityFraction = "fraction"
-	// CapacityCompute is 100, of which a claim takes whole percents. It is published only where
-	// it is enforced.
-	CapacityComputePercent = "compute"
+	// CapacityComputePercent is 100, of which a claim takes whole percents. It is published only
+	// where it is enforced.
+	CapacityComputePercent = "computePercent"
 	// CapacityClients is how many clients the device has for all its shares.
 	CapacityClients = "clients"
 )

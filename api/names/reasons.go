@@ -19,8 +19,9 @@ const (
 	// ReasonProfileNotFound: there is no such profile. `kubectl tranche profiles` lists
 	// them.
 	ReasonProfileNotFound = "ProfileNotFound"
-	// ReasonDisabled: `spec.enabled` of the GPUNode is false.
-	ReasonDisabled = "Disabled"
+	// ReasonPaused: `spec.paused` of the GPUNode is true. Of a plan: its `spec.paused` is
+	// true. `kubectl tranche rollout resume PLAN` continues.
+	ReasonPaused = "Paused"
 	// ReasonNodeNotFound: the Node is gone: `kubectl delete gpunode NODE`.
 	ReasonNodeNotFound = "NodeNotFound"
 	// ReasonControlPlaneNotNamed: a control plane node follows only `spec.profile` of its
@@ -72,8 +73,6 @@ const (
 	ReasonOutsideWindow = "OutsideWindow"
 	// ReasonInvalidWindow: the plan names a time zone that does not exist. Correct it.
 	ReasonInvalidWindow = "InvalidWindow"
-	// ReasonPaused: `spec.paused` is true. `kubectl tranche rollout resume PLAN` continues.
-	ReasonPaused = "Paused"
 	// ReasonUndoing: nodes go back to an earlier revision.
 	ReasonUndoing = "Undoing"
 	// ReasonUndone: the nodes have the earlier revision again. Change the profile to continue.
@@ -109,7 +108,7 @@ const (
 	ReasonTaintFailed = "TaintFailed"
 	// ReasonDrainDeadline: pods did not leave in time. Extend `drainDeadline`, or set
 	// `afterDeadline: Force`. If others were evicted, the switch is not retried automatically:
-	// delete the pods, then set `spec.enabled` of the GPUNode to false and to true.
+	// delete the pods, then set `spec.paused` of the GPUNode to true and to false.
 	ReasonDrainDeadline = "DrainDeadline"
 	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
 	// the node. After two reboots: find what fails at boot, then change the profile.

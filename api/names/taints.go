@@ -12,7 +12,10 @@ import (
 const (
 	// TaintRepartitioning marks devices of GPUs that a profile switch changes, and devices
 	// that the new profile does not offer. The value is the profile.
-	TaintRepartitioning = "tranche.dev/repartitioning"
+	TaintRepartitioning = "gpu.tranche.dev/repartitioning"
+	// TaintNodeRepartitioning marks Nodes during a profile switch, where the profile or the
+	// cluster requires it. The value is the profile.
+	TaintNodeRepartitioning = "tranche.dev/repartitioning"
 	// TaintStartup marks new Nodes: they register with it, unless the chart's value
 	// `controller.startupTaint` names another. The controller removes it when the node's
 	// profile is applied and its devices are published.
@@ -21,7 +24,7 @@ const (
 	TaintOtherOwner = "gpu.tranche.dev/other-owner"
 	// TaintUnhealthy marks all devices of a GPU that has a fatal error or does not respond, a
 	// single AMD partition that is missing, and devices that could not be prepared, until
-	// the node has prepared one.
+	// the node has prepared one. The value is the cause: xid-79, lost.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
 	// TaintBusy marks devices that need another mode of their GPU, while a process without
 	// a claim blocks the change. The driver may not list that process.

@@ -48,13 +48,13 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 		Annotations: map[string]string{names.AnnotationProfileFrom: "nvidia.com/mig.config=all-1g.10gb"},
 	}}
 	node.Status = v1beta1.GPUNodeStatus{
-		Desired:    &v1beta1.ProfileSnapshot{ProfileName: "cpx-nps4", Source: v1beta1.FromSpec},
-		Applied:    &v1beta1.ProfileSnapshot{ProfileName: "spx", Source: v1beta1.FromSpec},
-		State:      v1beta1.Draining,
-		StateChangeTime:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
-		Switch:     &v1beta1.Switch{Attempt: 2},
-		Node:       &v1beta1.NodeReport{GPUCount: 8},
-		Conditions: []metav1.Condition{{Type: names.ConditionReady, Message: "on the way"}},
+		Desired:         &v1beta1.ProfileSnapshot{ProfileName: "cpx-nps4", Source: v1beta1.FromSpec},
+		Applied:         &v1beta1.ProfileSnapshot{ProfileName: "spx", Source: v1beta1.FromSpec},
+		State:           v1beta1.Draining,
+		StateChangeTime: &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
+		Switch:          &v1beta1.Switch{Attempt: 2},
+		Node:            &v1beta1.NodeReport{GPUCount: 8},
+		Conditions:      []metav1.Condition{{Type: names.ConditionReady, Message: "on the way"}},
 	}
 	narrow, wide := row(t, "gpunodes", node)
 	assert.Equal(t, map[string]string{
@@ -83,7 +83,7 @@ func TestColumnsOfAProfile(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"Name": "mixed", "MIG": "Static", "Compute": "CPX", "Memory": "NPS4", "Strategy": "", "Replicas": "",
 	}, narrow)
-	assert.JSONEq(t, `[{"mig":{"mode":"Static","partitions":[{"profile":"3g"},{"profile":"1g"}]}},{"amd":{"computePartition":"CPX","memoryPartition":"NPS4"}}]`, wide["Rules"])
+	assert.JSONEq(t, `[{"mig":{"mode":"Static","partitions":[{"profile":"3g"},{"profile":"1g"}]}},{"xcp":{"computePartition":"CPX","memoryPartition":"NPS4"}}]`, wide["Rules"])
 	delete(wide, "Rules")
 	assert.Equal(t, map[string]string{"After Deadline": "Force", "Reboot": "Allowed", "From Chart": "true"}, wide)
 }

@@ -16,6 +16,7 @@ import (
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
@@ -70,6 +71,8 @@ func load(t testing.TB, name string) *resource {
 func (r *resource) judge(t testing.TB, document string) string {
 	t.Helper()
 	object := decode(t, document)
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, r.structural)
+	defaulting.Default(object, r.structural)
 	unknown := pruning.PruneWithOptions(object, r.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	var texts []string
 	for _, path := range unknown {
@@ -108,7 +111,7 @@ func TestDefinitionsAreTaken(t *testing.T) {
 // The whole of a profile's rules stays far within what the API server spends on one
 // object, also for the largest.
 func TestLargestProfile(t *testing.T) {
-	rule := "{gpus: {vendor: nvidia, products: [" + strings.Repeat("x", 128) + "]}, mig: {mode: Static, partitions: ["
+	rule := "{gpus: {vendor: nvidia, products: [" + strings.Repeat("x", 64) + "]}, mig: {mode: Static, partitions: ["
 	for i := range 16 {
 		count := ", count: 16"
 		if i == 0 {
@@ -122,11 +125,62 @@ func TestLargestProfile(t *testing.T) {
 	}
 	rule += "]}}}"
 	r := load(t, "partitionprofiles")
-	document := profileOf("rules: [" + strings.Repeat(rule+",", 64) + "]")
+	document := profileOf("rules: [" + strings.Repeat(rule+",", 16) + "]")
 	require.Empty(t, r.judge(t, document))
 	object := decode(t, document)
 	_, left := r.rules.Validate(t.Context(), field.NewPath(""), r.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	assert.Greater(t, left, int64(celconfig.RuntimeCELCostBudget*3/4))
+}
+
+// What the API server stores of a profile is what PartitionProfileSpec.Default says.
+func TestDefaults(t *testing.T) {
+	r := load(t, "partitionprofiles")
+	for _, spec := range []string{
+		"rules: []", "rules: [{mig: {}, sharing: {}}]", "rules: [{mig: {mode: Disabled}, sharing: {strategy: MPS, replicas: 2}}, {}]",
+		"rules: [{sharing: {partitions: {profiles: [cpx]}}}]", "rules: [{sharing: {partitions: {profiles: [cpx], units: [Fraction]}}}]",
+		"rules: [{xcp: {}, extendedResource: {as: Partition}}]", "switch: {}",
+	} {
+		object := decode(t, profileOf(spec))
+		defaulting.Default(object, r.structural)
+		var stored, want v1beta1.PartitionProfile
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, &stored))
+		require.NoError(t, yaml.Unmarshal([]byte(profileOf(spec)), &want))
+		want.Spec.Default()
+		assert.Equal(t, want.Spec, stored.Spec, spec)
+	}
+	plan := decode(t, "kind: PartitionPlan\nspec: {strategy: {order: {}}}")
+	defaulting.Default(plan, load(t, "partitionplans").structural)
+	assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"])
+}
+
+// The API server changes nothing of what the controller and the plugin write.
+func TestStatusHasNoDefaults(t *testing.T) {
+	for _, name := range []string{"gpunodes", "partitionplans"} {
+		status, err := json.Marshal(readCRD(t, name).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"])
+		require.NoError(t, err)
+		assert.NotContains(t, string(status), `"default":`, name)
+	}
+}
+
+// Everything that a person writes in a profile has a description for `kubectl explain`, and a bound.
+func TestProfilesAreDescribedAndBounded(t *testing.T) {
+	spec := readCRD(t, "partitionprofiles").Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	var check func(path string, s *apiextensionsv1.JSONSchemaProps)
+	check = func(path string, s *apiextensionsv1.JSONSchemaProps) {
+		if s.Type == "array" {
+			assert.NotNil(t, s.MaxItems, path)
+			check(path+"[]", s.Items.Schema)
+		}
+		assert.False(t, s.Type == "string" && s.MaxLength == nil && s.Enum == nil, path)
+		assert.Nil(t, s.AdditionalProperties, path)
+		for name, field := range s.Properties {
+			assert.NotEmpty(t, field.Description, path+"."+name)
+			assert.NotContains(t, field.Description, "...", path+"."+name)
+			check(path+"."+name, &field)
+		}
+	}
+	assert.NotEmpty(t, spec.Description)
+	check("spec", &spec)
 }
 
 func profileOf(spec string) string {
@@ -142,16 +196,16 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
 		"rules: [{mig: {mode: Enabled}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: Enabled}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
-		"rules: [{unchanged: true, sharing: {replicas: 2}, legacyResource: Replica}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, amd: {}}]",
-		"rules: [{amd: {}}]", "rules: [{amd: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
-		"rules: [{gpus: {vendor: amd}, amd: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, legacyResource: cpx}]",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, legacyResource: Replica}]",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], fractions: true}}, legacyResource: 3g.40gb}]",
+		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {as: Replica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
+		"rules: [{xcp: {}}]", "rules: [{xcp: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
+		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {as: Partition, profile: cpx}}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, extendedResource: {as: Replica}}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], units: [Memory, Fraction]}}, extendedResource: {as: Partition, profile: 3g.40gb}}]",
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
-		"rules: [{gpus: {vendor: amd}, legacyResource: Partition}]", "rules: [{legacyResource: PartitionReplica, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
-		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], fractions: true, legacyResource: Replica, replicas: [{profile: cpx, count: 4}]}}}]",
-		"rules: [{legacyResource: Whole, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
-		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: true, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
+		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition}}]", "rules: [{extendedResource: {as: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: cpx, count: 4}]}}}]",
+		"rules: [{extendedResource: {as: Whole}, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
+		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
 		_, err := profile.Parse("p", []byte(profileOf(spec)))
@@ -161,7 +215,7 @@ func TestGoodProfiles(t *testing.T) {
 
 // seenLater is what only the API server refuses, or the plugin only when it has
 // seen the GPUs.
-var seenLater = regexp.MustCompile(`^switch|count: 65|legacyResource: Replica, mig|mode: Enabled}, legacyResource|^rules: \[({[^{]*{[^{]*},){65}`)
+var seenLater = regexp.MustCompile(`^switch|count: 65|products: \[a{65}|extendedResource: {as: Replica}, mig|mode: Enabled}, extendedResource`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
@@ -173,31 +227,33 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Enabled", "Disabled"`,
 		"rules: [{}, {gpus: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without GPUs selects every GPU, so those after it hold for none: put it last`,
 		"rules: [{gpus: {vendor: amd}}, {}, {gpus: {vendor: amd}}]":     "spec.rules: Invalid value",
-		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 65) + "]": "spec.rules: Too many: 65: must have at most 64 items",
+		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 17) + "]": "spec.rules: Too many: 17: must have at most 16 items",
 
-		"rules: [{gpus: {mig: Capable}}, {gpus: {}}, {unchanged: true}]":  "spec.rules: Invalid value",
-		"rules: [{unchanged: true, mig: {}}]":                             "spec.rules[0].mig: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
-		"rules: [{unchanged: true, amd: {computePartition: CPX}}]":        "spec.rules[0].amd: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
-		"rules: [{unchanged: maybe}]":                                     "spec.rules[0].unchanged: Invalid value",
-		"rules: [{gpus: {mig: capable}}]":                                 `spec.rules[0].gpus.mig: Unsupported value: "capable"`,
-		"rules: [{gpus: {mig: Capable, vendor: amd}}]":                    "spec.rules[0].gpus.mig: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
-		"rules: [{gpus: {mig: Incapable}, amd: {computePartition: SPX}}]": "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and gpus.mig selects those of NVIDIA",
-		"rules: [{mig: {mode: Enabled, profiles: [1g]}}]":                 "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
-		"rules: [{mig: {mode: Enabled, partitions: [{profile: 1g}]}}]":    "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
-		"rules: [{mig: {mode: Enabled}, legacyResource: Replica}]":        "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
+		"rules: [{gpus: {mig: Capable}}, {gpus: {}}, {unchanged: true}]":   "spec.rules: Invalid value",
+		"rules: [{unchanged: true, mig: {}}]":                              "spec.rules[0].mig: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: true, xcp: {computePartition: CPX}}]":         "spec.rules[0].xcp: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: maybe}]":                                      "spec.rules[0].unchanged: Invalid value",
+		"rules: [{gpus: {mig: capable}}]":                                  `spec.rules[0].gpus.mig: Unsupported value: "capable"`,
+		"rules: [{gpus: {mig: Capable, vendor: amd}}]":                     "spec.rules[0].gpus.mig: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
+		"rules: [{gpus: {mig: Incapable}, xcp: {computePartition: SPX}}]":  "spec.rules[0].xcp: Invalid value: is for AMD's GPUs, and gpus.mig selects those of NVIDIA",
+		"rules: [{mig: {mode: Enabled, profiles: [1g]}}]":                  "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {mode: Enabled, partitions: [{profile: 1g}]}}]":     "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
+		"rules: [{mig: {mode: Enabled}, extendedResource: {as: Replica}}]": "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 
-		"rules: [{gpus: {vendor: NVIDIA}}]":            `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
-		"rules: [{gpus: {products: []}}]":              "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",
-		"rules: [{gpus: {products: ['']}}]":            "spec.rules[0].gpus.products[0]: Invalid value",
-		"rules: [{gpus: {products: [a, a]}}]":          `spec.rules[0].gpus.products[1]: Duplicate value: "a"`,
-		"rules: [{gpus: {pciAddresses: ['c1:00.0']}}]": "spec.rules[0].gpus.pciAddresses[0]: Invalid value",
-		"rules: [{gpus: {pciAddresses: []}}]":          "spec.rules[0].gpus.pciAddresses: Invalid value",
-		"rules: [{gpus: {pciIDs: ['0x2330']}}]":        "spec.rules[0].gpus.pciIDs[0]: Invalid value",
-		"rules: [{gpus: {pciIDs: []}}]":                "spec.rules[0].gpus.pciIDs: Invalid value",
-		"rules: [{gpus: {indexes: [-1]}}]":             "spec.rules[0].gpus.indexes[0]: Invalid value: -1: spec.rules[0].gpus.indexes[0] in body should be greater than or equal to 0",
-		"rules: [{gpus: {indexes: []}}]":               "spec.rules[0].gpus.indexes: Invalid value",
-		"rules: [{gpus: {count: 0}}]":                  "spec.rules[0].gpus.count: Invalid value: 0",
-		"rules: [{gpus: {count: 65}}]":                 "spec.rules[0].gpus.count: Invalid value: 65",
+		"rules: [{gpus: {vendor: NVIDIA}}]":                                                      `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
+		"rules: [{gpus: {products: []}}]":                                                        "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",
+		"rules: [{gpus: {products: ['']}}]":                                                      "spec.rules[0].gpus.products[0]: Invalid value",
+		"rules: [{gpus: {products: [a, a]}}]":                                                    `spec.rules[0].gpus.products[1]: Duplicate value: "a"`,
+		"rules: [{gpus: {pciAddresses: ['c1:00.0']}}]":                                           "spec.rules[0].gpus.pciAddresses[0]: Invalid value",
+		"rules: [{gpus: {pciAddresses: []}}]":                                                    "spec.rules[0].gpus.pciAddresses: Invalid value",
+		"rules: [{gpus: {pciIDs: ['0x2330']}}]":                                                  "spec.rules[0].gpus.pciIDs[0]: Invalid value",
+		"rules: [{gpus: {pciIDs: []}}]":                                                          "spec.rules[0].gpus.pciIDs: Invalid value",
+		"rules: [{gpus: {indexes: [-1]}}]":                                                       "spec.rules[0].gpus.indexes[0]: Invalid value: -1: spec.rules[0].gpus.indexes[0] in body should be greater than or equal to 0",
+		"rules: [{gpus: {indexes: []}}]":                                                         "spec.rules[0].gpus.indexes: Invalid value",
+		"rules: [{gpus: {indexes: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}}]": "spec.rules[0].gpus.indexes: Too many: 17",
+		"rules: [{gpus: {products: [" + strings.Repeat("a", 65) + "]}}]":                         "spec.rules[0].gpus.products[0]: Too long",
+		"rules: [{gpus: {count: 0}}]":                                                            "spec.rules[0].gpus.count: Invalid value: 0",
+		"rules: [{gpus: {count: 65}}]":                                                           "spec.rules[0].gpus.count: Invalid value: 65",
 
 		"rules: [{mig: {mode: Static}}]":                                                       "spec.rules[0].mig.partitions: Required value: is missing: mode Static makes the partitions that it names",
 		"rules: [{mig: {mode: Static, partitions: []}}]":                                       "spec.rules[0].mig.partitions: Invalid value: 0",
@@ -214,50 +270,55 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{mig: {profiles: []}}]":                                                       "spec.rules[0].mig.profiles: Invalid value: 0",
 		"rules: [{mig: {profiles: [cpx]}}]":                                                    "spec.rules[0].mig.profiles[0]: Invalid value: \"cpx\"",
 		"rules: [{mig: {profiles: [1g, 1g]}}]":                                                 "spec.rules[0].mig.profiles[1]: Duplicate value",
-		"rules: [{gpus: {vendor: amd}, mig: {}}]":                                              "spec.rules[0].mig: Invalid value: is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition",
-		"rules: [{gpus: {vendor: nvidia}, amd: {}}]":                                           "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",
-		"rules: [{amd: {computePartition: cpx}}]":                                              "spec.rules[0].amd.computePartition: Unsupported value: \"cpx\"",
-		"rules: [{amd: {memoryPartition: NPS3}}]":                                              "spec.rules[0].amd.memoryPartition: Unsupported value: \"NPS3\"",
+		"rules: [{gpus: {vendor: amd}, mig: {}}]":                                              "spec.rules[0].mig: Invalid value: is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition",
+		"rules: [{gpus: {vendor: nvidia}, xcp: {}}]":                                           "spec.rules[0].xcp: Invalid value: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",
+		"rules: [{xcp: {computePartition: cpx}}]":                                              "spec.rules[0].xcp.computePartition: Unsupported value: \"cpx\"",
+		"rules: [{xcp: {memoryPartition: NPS3}}]":                                              "spec.rules[0].xcp.memoryPartition: Unsupported value: \"NPS3\"",
 
-		"rules: [{sharing: {replicas: 0}}]":                                                         "spec.rules[0].sharing.replicas: Invalid value: 0",
-		"rules: [{sharing: {replicas: 1001}}]":                                                      "spec.rules[0].sharing.replicas: Invalid value: 1001",
-		"rules: [{sharing: {replicas: '4'}}]":                                                       `spec.rules[0].sharing.replicas: Invalid value: "string"`,
-		"rules: [{sharing: {maxClients: 1001}}]":                                                    "spec.rules[0].sharing.maxClients: Invalid value: 1001",
-		"rules: [{sharing: {maxClients: 9}}]":                                                       "spec.rules[0].sharing.maxClients: Invalid value: is less than replicas",
-		"rules: [{sharing: {replicas: 20, maxClients: 19}}]":                                        "spec.rules[0].sharing.maxClients: Invalid value",
-		"rules: [{sharing: {strategy: MPS, replicas: 49}}]":                                         "spec.rules[0].sharing.replicas: Invalid value: an MPS server takes 48 clients: set at most so many replicas",
-		"rules: [{sharing: {strategy: MPS, maxClients: 49}}]":                                       "spec.rules[0].sharing.maxClients: Invalid value: an MPS server takes 48 clients",
-		"rules: [{sharing: {strategy: mps}}]":                                                       "spec.rules[0].sharing.strategy: Unsupported value",
-		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                      "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
-		"rules: [{sharing: {timeSlice: Longest}}]":                                                  "spec.rules[0].sharing.timeSlice: Unsupported value",
-		"rules: [{sharing: {exclusiveProcess: true}}]":                                              "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
-		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":                    "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",
-		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                                "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
-		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                       "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
-		"rules: [{sharing: {partitions: {profiles: []}}}]":                                          "spec.rules[0].sharing.partitions.profiles: Invalid value",
-		"rules: [{sharing: {partitions: {}}}]":                                                      "spec.rules[0].sharing.partitions.profiles: Required value",
-		"rules: [{gpus: {vendor: amd}, sharing: {strategy: MPS}}]":                                  "spec.rules[0].sharing: Invalid value: AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",
-		"rules: [{gpus: {vendor: amd}, sharing: {timeSlice: Long}}]":                                "spec.rules[0].sharing: Invalid value",
-		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":              "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":               "spec.rules[0].sharing: Invalid value",
-		"rules: [{legacyResource: Half}]":                                                           "spec.rules[0].legacyResource: Invalid value",
-		"rules: [{legacyResource: PartitionReplica, sharing: {strategy: MPS}}]":                     "spec.rules[0].legacyResource: Invalid value: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",
-		"rules: [{sharing: {partitions: {profiles: [cpx], replicas: [{profile: dpx, count: 4}]}}}]": "spec.rules[0].sharing.partitions.replicas: Invalid value: names a profile that is not among profiles",
-		"rules: [{sharing: {partitions: {profiles: [cpx], legacyResource: Replica}}}]":              "spec.rules[0].sharing.partitions.legacyResource: Invalid value: is Replica, a share by fraction: set fractions: true",
-		"rules: [{legacyResource: 1g}]":                                                             "spec.rules[0].legacyResource: Invalid value",
-		"rules: [{gpus: {vendor: nvidia}, legacyResource: cpx}]":                                    "spec.rules[0].legacyResource: Invalid value: is a profile of the other vendor's GPUs",
-		"rules: [{gpus: {vendor: amd}, legacyResource: 1g.10gb}]":                                   "spec.rules[0].legacyResource: Invalid value",
-		"rules: [{legacyResource: Replica, sharing: {enabled: false}}]":                             "spec.rules[0].legacyResource: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
-		"rules: [{legacyResource: Replica, mig: {wholeGPUs: false}}]":                               "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
-		"rules: [{legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]":      "spec.rules[0].legacyResource: Invalid value",
+		"rules: [{sharing: {replicas: 0}}]":                                                            "spec.rules[0].sharing.replicas: Invalid value: 0",
+		"rules: [{sharing: {replicas: 1001}}]":                                                         "spec.rules[0].sharing.replicas: Invalid value: 1001",
+		"rules: [{sharing: {replicas: '4'}}]":                                                          `spec.rules[0].sharing.replicas: Invalid value: "string"`,
+		"rules: [{sharing: {maxClients: 1001}}]":                                                       "spec.rules[0].sharing.maxClients: Invalid value: 1001",
+		"rules: [{sharing: {maxClients: 9}}]":                                                          "spec.rules[0].sharing.maxClients: Invalid value: is less than replicas",
+		"rules: [{sharing: {replicas: 20, maxClients: 19}}]":                                           "spec.rules[0].sharing.maxClients: Invalid value",
+		"rules: [{sharing: {strategy: MPS, replicas: 49}}]":                                            "spec.rules[0].sharing.replicas: Invalid value: an MPS server takes 48 clients: set at most so many replicas",
+		"rules: [{sharing: {strategy: MPS, maxClients: 49}}]":                                          "spec.rules[0].sharing.maxClients: Invalid value: an MPS server takes 48 clients",
+		"rules: [{sharing: {strategy: mps}}]":                                                          "spec.rules[0].sharing.strategy: Unsupported value",
+		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                         "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
+		"rules: [{sharing: {timeSlice: Longest}}]":                                                     "spec.rules[0].sharing.timeSlice: Unsupported value",
+		"rules: [{sharing: {exclusiveProcess: true}}]":                                                 "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
+		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":                       "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                                   "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                          "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: []}}}]":                                             "spec.rules[0].sharing.partitions.profiles: Invalid value",
+		"rules: [{sharing: {partitions: {}}}]":                                                         "spec.rules[0].sharing.partitions.profiles: Required value",
+		"rules: [{gpus: {vendor: amd}, sharing: {strategy: MPS}}]":                                     "spec.rules[0].sharing: Invalid value: AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",
+		"rules: [{gpus: {vendor: amd}, sharing: {timeSlice: Long}}]":                                   "spec.rules[0].sharing: Invalid value",
+		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":                 "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":                  "spec.rules[0].sharing: Invalid value",
+		"rules: [{extendedResource: {as: Half}}]":                                                      "spec.rules[0].extendedResource.as: Unsupported value",
+		"rules: [{extendedResource: {as: PartitionReplica}, sharing: {strategy: MPS}}]":                "spec.rules[0].extendedResource.as: Invalid value: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",
+		"rules: [{sharing: {partitions: {profiles: [cpx], replicas: [{profile: dpx, count: 4}]}}}]":    "spec.rules[0].sharing.partitions.replicas: Invalid value: names a profile that is not among profiles",
+		"rules: [{sharing: {partitions: {profiles: [cpx], extendedResource: {as: Replica}}}}]":         "spec.rules[0].sharing.partitions.extendedResource.as: Invalid value: is Replica, a share by fraction: add Fraction to units",
+		"rules: [{extendedResource: {as: Partition, profile: 1g}}]":                                    "spec.rules[0].extendedResource.profile: Invalid value",
+		"rules: [{extendedResource: {as: Whole, profile: cpx}}]":                                       "spec.rules[0].extendedResource.profile: Invalid value: is for as: Partition only",
+		"rules: [{extendedResource: {profile: cpx}}]":                                                  "spec.rules[0].extendedResource.as: Required value",
+		"rules: [{sharing: {partitions: {profiles: [cpx], units: []}}}]":                               "spec.rules[0].sharing.partitions.units: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: [cpx], units: [Compute]}}}]":                        "spec.rules[0].sharing.partitions.units[0]: Unsupported value",
+		"rules: [{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}]":           "spec.rules[0].extendedResource.profile: Invalid value: is a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition, profile: 1g.10gb}}]":          "spec.rules[0].extendedResource.profile: Invalid value",
+		"rules: [{extendedResource: {as: Replica}, sharing: {enabled: false}}]":                        "spec.rules[0].extendedResource.as: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
+		"rules: [{extendedResource: {as: Replica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
+		"rules: [{extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.as: Invalid value",
 
-		"switch: {drainDeadline: 600}":  "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: soon}": "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: -1m}":  "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: 0s}":   "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {drainDeadline: 25h}":  "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {afterDeadline: Kill}": "spec.switch.afterDeadline: Unsupported value",
-		"switch: {reboot: Always}":      "spec.switch.reboot: Unsupported value",
+		"switch: {drainDeadline: 600}":   "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: soon}":  "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: -1m}":   "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: 0s}":    "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {drainDeadline: 25h}":   "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {afterDeadline: Kill}":  "spec.switch.afterDeadline: Unsupported value",
+		"switch: {reboot: Always}":       "spec.switch.reboot: Unsupported value",
+		"switch: {nodeTaint: NoExecute}": "spec.switch.nodeTaint: Unsupported value",
 	} {
 		assert.Contains(t, r.judge(t, profileOf(spec)), want, spec)
 		if !seenLater.MatchString(spec) {
@@ -277,7 +338,7 @@ func TestGPUNodes(t *testing.T) {
 		return "apiVersion: tranche.dev/v1beta1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
 	}
 	for _, rest := range []string{
-		"", "spec: {profile: all-1g.24gb-me, enabled: false}", "spec: {profile: ''}",
+		"", "spec: {profile: all-1g.24gb-me, paused: true}", "spec: {profile: ''}",
 		"status: {state: Draining, desired: {profile: p, source: Spec, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
 		// The controller's own default may be longer than what a profile can say.
 		"status: {switch: {id: a, attempt: 1, started: '2026-11-21T20:00:00.000000Z', since: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
@@ -289,7 +350,7 @@ func TestGPUNodes(t *testing.T) {
 		"spec: {profile: Big}":                                 "spec.profile: Invalid value",
 		"spec: {profile: a..b}":                                "spec.profile: Invalid value",
 		"spec: {profile: " + strings.Repeat("p", 64) + "}":     "spec.profile: Too long: may not be more than 63",
-		"spec: {enabled: on please}":                           "spec.enabled: Invalid value",
+		"spec: {paused: on please}":                            "spec.paused: Invalid value",
 		"spec: {profiles: x}":                                  "spec.profiles: unknown",
 		"status: {state: Confused}":                            "status.state: Unsupported value",
 		"status: {desired: {profile: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",

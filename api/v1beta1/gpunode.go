@@ -1,6 +1,9 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // GPUNode is a node with GPUs: its desired profile, its applied profile, and the switch
 // from one to the other. It has the name of its node. The node's plugin creates it.
@@ -63,10 +66,11 @@ type GPUNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	ProfileName string `json:"profileName,omitempty"`
-	// Enabled is false if the node is to keep its applied profile. Default: true.
+	// Paused is true if the node is to keep its applied profile. A switch that has begun to
+	// change GPUs completes. Default: false.
 	//
 	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
+	Paused bool `json:"paused,omitempty"`
 }
 
 // GPUNodeStatus is the observed state of the node. The controller writes everything
@@ -155,10 +159,15 @@ type ProfileSnapshot struct {
 	PlanName string `json:"planName,omitempty"`
 	// Hash is a hash of name and rules.
 	Hash string `json:"hash"`
-	// Rules are the profile's rules. The profile validates them.
+	// RulesVersion is the version of the API in whose shape rules are.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	RulesVersion string `json:"rulesVersion,omitempty"`
+	// Rules are the profile's rules, in the shape of rulesVersion. The profile validates them.
 	//
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
-	Rules []Rule `json:"rules,omitempty"`
+	Rules *runtime.RawExtension `json:"rules,omitempty"`
 }

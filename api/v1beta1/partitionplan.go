@@ -134,6 +134,7 @@ type RolloutStrategy struct {
 	// keep it. With Undo, they go back to the last complete revision. Default: Pause.
 	//
 	// +optional
+	// +kubebuilder:default=Pause
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 }
 
@@ -188,7 +189,11 @@ type TopologyLimit struct {
 // +kubebuilder:validation:XValidation:rule="self.by == 'Label' ? has(self.label) : !has(self.label)",message="is for by: Label, which needs it",fieldPath=".label"
 type NodeOrder struct {
 	// By is Emptiest (nodes whose GPUs the fewest claims hold come first) or Label.
-	By OrderBy `json:"by"`
+	// Default: Emptiest.
+	//
+	// +optional
+	// +kubebuilder:default=Emptiest
+	By OrderBy `json:"by,omitempty"`
 	// Label is the node label to order by. Numbers are compared as numbers. Nodes without it
 	// come last.
 	//

@@ -6,11 +6,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // label tranche.dev/profile names it. The profile "default" applies to all other nodes.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,shortName=pp
+// +kubebuilder:resource:scope=Cluster,shortName=pprofile
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a node's label tranche.dev/profile names the profile, and a label has at most 63 characters: choose a shorter name"
 // +kubebuilder:printcolumn:name="MIG",type=string,JSONPath=`.spec.rules[*].mig.mode`
-// +kubebuilder:printcolumn:name="Compute",type=string,JSONPath=`.spec.rules[*].amd.computePartition`
-// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.rules[*].amd.memoryPartition`
+// +kubebuilder:printcolumn:name="Compute",type=string,JSONPath=`.spec.rules[*].xcp.computePartition`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.rules[*].xcp.memoryPartition`
 // +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.rules[*].sharing.strategy`
 // +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.spec.rules[*].sharing.replicas`
 // +kubebuilder:printcolumn:name="After Deadline",type=string,JSONPath=`.spec.switch.afterDeadline`,priority=1
@@ -22,6 +22,7 @@ type PartitionProfile struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Spec is the desired state of the GPUs.
 	Spec PartitionProfileSpec `json:"spec"`
 }
 
@@ -41,13 +42,13 @@ type PartitionProfileList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
-	// it. A GPU that no rule selects has the defaults.
+	// it. A GPU that no rule selects has the defaults. Default: no rules.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=16
 	Rules []Rule `json:"rules,omitempty"`
-	// Switch defines how nodes are switched to the profile.
+	// Switch defines how nodes are switched to the profile. Default: the default of each field.
 	//
 	// +optional
 	Switch *SwitchPolicy `json:"switch,omitempty"`
@@ -75,13 +76,14 @@ type SwitchPolicy struct {
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaint also taints the node with tranche.dev/repartitioning:NoSchedule during the
-	// switch. The taint also affects pods without GPUs. Default: false.
+	// NodeTaint is the effect of the taint tranche.dev/repartitioning on the node during the
+	// switch. NoSchedule also affects pods without GPUs. With Never, only the devices are
+	// tainted. Default: Never.
 	//
 	// +optional
-	NodeTaint bool `json:"nodeTaint,omitempty"`
-	// PauseClients stops monitoring pods that keep GPUs busy during the switch, by the node
-	// labels of the GPU operators. Default: true.
+	NodeTaint NodeTaint `json:"nodeTaint,omitempty"`
+	// PauseClients is true if monitoring pods that keep GPUs busy are stopped during the
+	// switch, by the node labels of the GPU operators. Default: true.
 	//
 	// +optional
 	PauseClients *bool `json:"pauseClients,omitempty"`
@@ -109,14 +111,25 @@ const (
 	RebootAllowed Reboot = "Allowed"
 )
 
+// NodeTaint is the effect of the taint of a node during a switch.
+//
+// +kubebuilder:validation:Enum=Never;NoSchedule
+type NodeTaint string
+
+// Effects of the taint of a node.
+const (
+	NodeTaintNever      NodeTaint = "Never"
+	NodeTaintNoSchedule NodeTaint = "NoSchedule"
+)
+
 // MIG defines how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and
 // Dynamic without restrictions.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
-// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || has(self.mode) && self.mode == 'Static'",message="is for mode Static only; for Dynamic use profiles",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.mode == 'Static'",message="is for mode Static only; for Dynamic use profiles",fieldPath=".partitions"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.partitions.filter(p, !has(p.count)).size() <= 1",message="one profile can fill what is left: give the others a count",fieldPath=".partitions"
-// +kubebuilder:validation:XValidation:rule="!has(self.profiles) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only; for Static say partitions",fieldPath=".profiles"
-// +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
+// +kubebuilder:validation:XValidation:rule="!has(self.profiles) || self.mode == 'Dynamic'",message="is for mode Dynamic only; for Static say partitions",fieldPath=".profiles"
+// +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
 type MIG struct {
 	// Mode is Dynamic (partitions are created when claims request them), Static (they are
 	// created when the profile is applied, and stay), Enabled (MIG mode is on, there are no
@@ -124,6 +137,7 @@ type MIG struct {
 	// Default: Dynamic.
 	//
 	// +optional
+	// +kubebuilder:default=Dynamic
 	Mode MIGMode `json:"mode,omitempty"`
 	// Profiles are the MIG profiles that claims can have, for Dynamic. Default: all
 	// profiles of the GPU. A name can omit the memory: 1g means the GPU's smallest profile
@@ -140,7 +154,8 @@ type MIG struct {
 	//
 	// +optional
 	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
-	// Partitions are the partitions to create, for Static. List each profile once.
+	// Partitions are the partitions to create, for Static, which requires them. List each
+	// profile once.
 	//
 	// +optional
 	// +listType=map
@@ -182,7 +197,7 @@ type StaticPartition struct {
 	Count *int32 `json:"count,omitempty"`
 }
 
-// AMD sets the modes of AMD GPUs.
+// XCP sets the modes of AMD GPUs. AMD's driver calls a partition of a GPU an XCP.
 type XCP struct {
 	// ComputePartition is the compute mode of the GPUs; SPX is the whole GPU. Default: the
 	// mode that claims need.
@@ -200,17 +215,17 @@ type XCP struct {
 
 // Rule is the desired state of a set of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia'",message="is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition",fieldPath=".mig"
-// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",fieldPath=".amd"
-// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(has(self.sharing.strategy) && self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia'",message="is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; use mig",fieldPath=".xcp"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica', 'Partition', 'PartitionReplica'] || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".legacyResource"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".legacyResource"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || !has(self.extendedResource.profile) || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.extendedResource.profile.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".extendedResource.profile"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
-// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".amd"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.amd)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".amd"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'PartitionReplica' || !has(self.sharing) || !has(self.sharing.strategy) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".xcp"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.as"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
@@ -225,83 +240,111 @@ type Rule struct {
 	//
 	// +optional
 	MIG *MIG `json:"mig,omitempty"`
-	// AMD sets the modes of AMD GPUs. Default: the modes that claims need.
+	// XCP sets the modes of AMD GPUs, which define their partitions. Default: the modes that claims need.
 	//
 	// +optional
 	XCP *XCP `json:"xcp,omitempty"`
-	// Sharing defines whether and how several claims share a GPU.
+	// Sharing defines whether and how several claims share a GPU. Default: the default of each
+	// field.
 	//
 	// +optional
 	Sharing *Sharing `json:"sharing,omitempty"`
-	// LegacyResource is what a pod gets that requests the vendor's extended resource
-	// (nvidia.com/gpu, amd.com/gpu): Whole, a whole GPU; Replica, a share by fraction; a
-	// profile ("1g.10gb", "cpx"), a partition of it; Partition, a partition of the only
-	// profile that the GPU is partitioned into; PartitionReplica, a share by fraction of
-	// one. On a GPU without fixed partitions, the last two mean Whole and Replica.
-	// Default: Whole.
+	// ExtendedResource defines what a pod gets that requests the vendor's extended resource
+	// (nvidia.com/gpu, amd.com/gpu), where the chart's extendedResources serve it.
+	// Default: a whole GPU.
+	//
+	// +optional
+	ExtendedResource *ExtendedResource `json:"extendedResource,omitempty"`
+}
+
+// ExtendedResource defines which device a unit of a vendor's extended resource is.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.as == 'Partition'",message="is for as: Partition only",fieldPath=".profile"
+type ExtendedResource struct {
+	// As is the kind of device: Whole (a whole GPU), Replica (a share of it by fraction),
+	// Partition, or PartitionReplica (a share by fraction of a partition of the only
+	// profile). On a GPU that is not offered in partitions alone, Partition without a profile
+	// means Whole, and PartitionReplica means Replica.
+	As ExtendedResourceKind `json:"as"`
+	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition. Default: the
+	// only profile that the GPU is partitioned into.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(Whole|Replica|Partition|PartitionReplica|[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
-	ExtendedResource string `json:"extendedResource,omitempty"`
+	// +kubebuilder:validation:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
+	Profile string `json:"profile,omitempty"`
 }
+
+// ExtendedResourceKind is the kind of device that a vendor's extended resource means.
+//
+// +kubebuilder:validation:Enum=Whole;Replica;Partition;PartitionReplica
+type ExtendedResourceKind string
+
+// What a vendor's extended resource can mean.
+const (
+	AsWhole            ExtendedResourceKind = "Whole"
+	AsReplica          ExtendedResourceKind = "Replica"
+	AsPartition        ExtendedResourceKind = "Partition"
+	AsPartitionReplica ExtendedResourceKind = "PartitionReplica"
+)
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".mig"
 type GPUSelector struct {
-	// Vendor is the vendor of the GPUs.
+	// Vendor is the vendor of the GPUs. Default: any.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nvidia;amd
 	Vendor string `json:"vendor,omitempty"`
 	// MIG selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
+	// Default: GPUs of any vendor, regardless of MIG.
 	//
 	// +optional
 	MIG MIGSupport `json:"mig,omitempty"`
 	// Products are product names as in the device attribute productName. * matches any
-	// text, ? one character. Case is ignored.
+	// text, ? one character. Case is ignored. Default: any.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:MaxLength=64
 	Products []string `json:"products,omitempty"`
-	// PCIAddresses are PCI addresses: "0000:c1:00.0".
+	// PCIAddresses are PCI addresses: "0000:c1:00.0". Default: any.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=16
 	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$`
 	PCIAddresses []string `json:"pciAddresses,omitempty"`
 	// PCIIDs are hexadecimal device and vendor numbers as in mig-parted ("0x233010DE"),
-	// optionally with those of the subsystem ("0x233010DE:0x16C110DE").
+	// optionally with those of the subsystem ("0x233010DE:0x16C110DE"). Default: any.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=21
 	// +kubebuilder:validation:items:Pattern=`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`
 	PCIIDs []string `json:"pciIDs,omitempty"`
 	// Count is the number of GPUs to select, of those that match and that no earlier rule
-	// selects, by PCI address. The profile does not fit a node with fewer.
+	// selects, by PCI address. The profile does not fit a node with fewer. Default: all.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count *int32 `json:"count,omitempty"`
 	// Indexes are the indexes of GPUs in the vendor's tools. They can change when a GPU is
-	// removed; PCI addresses do not.
+	// removed; PCI addresses do not. Default: any.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:Minimum=0
 	Indexes []int32 `json:"indexes,omitempty"`
 }

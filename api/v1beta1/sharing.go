@@ -20,12 +20,12 @@ type TimeSlice string
 
 // Sharing defines how several claims share a GPU.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
-// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
-// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.maxClients) || self.maxClients <= 48",message="an MPS server takes 48 clients: set at most so many",fieldPath=".maxClients"
-// +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || !has(self.strategy) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
-// +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
-// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxClients) || self.maxClients >= self.replicas",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="self.strategy != 'MPS' || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="self.strategy != 'MPS' || !has(self.maxClients) || self.maxClients <= 48",message="an MPS server takes 48 clients: set at most so many",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
+// +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
 	// Enabled is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
@@ -36,10 +36,12 @@ type Sharing struct {
 	// others. Default: TimeSlicing.
 	//
 	// +optional
+	// +kubebuilder:default=TimeSlicing
 	Strategy Strategy `json:"strategy,omitempty"`
 	// Replicas is the number of shares without an amount that fill a GPU. Default: 10.
 	//
 	// +optional
+	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -56,16 +58,17 @@ type Sharing struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient rejects shares that request more than one client. Default: false.
+	// OneClient is true if shares that request more than one client are rejected.
+	// Default: false.
 	//
 	// +optional
 	OneClient bool `json:"oneClient,omitempty"`
-	// ExclusiveProcess rejects processes that bypass the MPS daemon, with the compute mode
-	// EXCLUSIVE_PROCESS. For MPS only. Default: false.
+	// ExclusiveProcess is true if processes that bypass the MPS daemon are rejected, with the
+	// compute mode EXCLUSIVE_PROCESS. For MPS only. Default: false.
 	//
 	// +optional
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
-	// Partitions are the partitions of which shares are offered. Not with MPS.
+	// Partitions are the partitions of which shares are offered. Not with MPS. Default: none.
 	//
 	// +optional
 	Partitions *SharedPartitions `json:"partitions,omitempty"`
@@ -74,7 +77,7 @@ type Sharing struct {
 // SharedPartitions defines which partitions several claims can share.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || self.replicas.all(r, r.profile in self.profiles)",message="names a profile that is not among profiles",fieldPath=".replicas"
-// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || has(self.fractions) && self.fractions",message="is Replica, a share by fraction: set fractions: true",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || 'Fraction' in self.units",message="is Replica, a share by fraction: add Fraction to units",fieldPath=".extendedResource.as"
 type SharedPartitions struct {
 	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
 	// engines.
@@ -85,10 +88,15 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profiles []string `json:"profiles"`
-	// Fractions is true if they are shared by fraction as well as by memory. Default: false.
+	// Units are what claims can request parts of: Memory (bytes), Fraction (thousandths of a
+	// partition), or both. Default: Memory.
 	//
 	// +optional
-	Fractions bool `json:"fractions,omitempty"`
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:default={Memory}
+	Units []ShareUnit `json:"units,omitempty"`
 	// Replicas are the numbers of replicas by profile. Default: sharing.replicas.
 	//
 	// +optional
@@ -97,13 +105,25 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	Replicas []PartitionReplicas `json:"replicas,omitempty"`
-	// LegacyResource is what a pod gets that requests nvidia.com/mig-<profile>, where the
-	// chart's legacyResources.mig serves it: Partition, or Replica, a share by fraction.
-	// Default: Partition.
+	// ExtendedResource defines what a pod gets that requests nvidia.com/mig-<profile>, where
+	// the chart's extendedResources.migReplicas is true. Default: a partition.
 	//
 	// +optional
-	ExtendedResource MIGResourceMeaning `json:"extendedResource,omitempty"`
+	ExtendedResource *PartitionExtendedResource `json:"extendedResource,omitempty"`
 }
+
+// ShareUnit is what a share is a part of.
+//
+// +kubebuilder:validation:Enum=Memory;Fraction
+type ShareUnit string
+
+// The units of shares.
+const (
+	// ByMemory is an amount of memory.
+	ByMemory ShareUnit = "Memory"
+	// ByFraction is a fraction of the GPU or partition.
+	ByFraction ShareUnit = "Fraction"
+)
 
 // PartitionReplicas is the number of replicas of the partitions of one profile.
 type PartitionReplicas struct {
@@ -118,13 +138,19 @@ type PartitionReplicas struct {
 	Count int32 `json:"count"`
 }
 
-// MIGResourceMeaning is what nvidia.com/mig-<profile> means.
+// PartitionExtendedResource defines which device a unit of nvidia.com/mig-<profile> is.
+type PartitionExtendedResource struct {
+	// As is the kind of device: Partition, or Replica, a share of one by fraction.
+	As PartitionResourceKind `json:"as"`
+}
+
+// PartitionResourceKind is the kind of device that nvidia.com/mig-<profile> means.
 //
 // +kubebuilder:validation:Enum=Partition;Replica
-type MIGResourceMeaning string
+type PartitionResourceKind string
 
 // What nvidia.com/mig-<profile> can mean.
 const (
-	MeansPartition MIGResourceMeaning = "Partition"
-	MeansReplica   MIGResourceMeaning = "Replica"
+	MIGAsPartition PartitionResourceKind = "Partition"
+	MIGAsReplica   PartitionResourceKind = "Replica"
 )

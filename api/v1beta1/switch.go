@@ -189,9 +189,7 @@ func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	case Planning, Applying, Rebooting, RollingBack:
 		return last == nil || last.SwitchID != s.Switch.ID || last.State != s.State
 	case Tainted:
-		// The first revision is 1. A controller of version 0.1 sets none and awaits no report.
-		return s.Switch.TaintGeneration > 0 &&
-			(last == nil || last.SwitchID != s.Switch.ID || last.State != s.State || last.TaintGeneration != s.Switch.TaintGeneration)
+		return last == nil || last.SwitchID != s.Switch.ID || last.State != s.State || last.TaintGeneration != s.Switch.TaintGeneration
 	}
 	return false
 }

@@ -21,7 +21,7 @@ mig-configs:
 	err := convert(strings.NewReader(file), &out, []string{"-"})
 	require.ErrorContains(t, err, "balanced: spec.rules[0].mig.partitions: no known GPU can hold these, for example NVIDIA A100-SXM4-40GB: 1g.5gb x 1 do not fit beside 3g.20gb x 2: there is room for none")
 	require.ErrorContains(t, err, "eight: spec.rules[0].mig.partitions: no known GPU can hold these, for example NVIDIA A100-SXM4-40GB: 1g.5gb x 8 do not fit: at most 7")
-	assert.NotContains(t, err.Error(), "legacyResource")
+	assert.NotContains(t, err.Error(), "extendedResource")
 	assert.Equal(t, 2, strings.Count(out.String(), "kind: PartitionProfile"))
 	assert.Contains(t, out.String(), "name: possible")
 	assert.Contains(t, out.String(), "name: of-another-model")

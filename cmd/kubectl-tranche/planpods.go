@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -32,8 +31,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 	// Without slices, all that claims hold is what a node does not publish.
 	held := map[string][]cluster.Held{}
 	for _, h := range cluster.New(cluster.Objects{Claims: claims}).Summary(ctx, cluster.View{}).Lost {
-		node := names.NodeOfPool(h.Pool)
-		held[node] = append(held[node], h)
+		held[h.Pool] = append(held[h.Pool], h) // a pool has the name of its node
 	}
 	gpuNodes := map[string]*v1beta1.GPUNode{}
 	for i := range in.GPUNodes {

@@ -151,10 +151,10 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	switch {
 	case n == nil:
 		return r.say("GPUNode %s does not exist yet; the profile is applied as soon as the plugin runs on the node.", r.node)
-	case n.Spec.Enabled != nil && !*n.Spec.Enabled && r.flags.wait:
-		return negative(fmt.Errorf("spec.enabled of GPUNode %s is false, so the node keeps its applied profile; nothing to wait for", r.node))
-	case n.Spec.Enabled != nil && !*n.Spec.Enabled:
-		return r.say("spec.enabled of GPUNode %s is false, so the node keeps its applied profile.", r.node)
+	case n.Spec.Paused && r.flags.wait:
+		return negative(fmt.Errorf("spec.paused of GPUNode %s is true, so the node keeps its applied profile; nothing to wait for", r.node))
+	case n.Spec.Paused:
+		return r.say("spec.paused of GPUNode %s is true, so the node keeps its applied profile.", r.node)
 	case r.flags.wait:
 		return r.wait(ctx, profile)
 	}

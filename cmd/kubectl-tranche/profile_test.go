@@ -58,8 +58,8 @@ func (r *profileRun) labelNow(t *testing.T) string {
 }
 
 func TestSetProfile(t *testing.T) {
-	disabled := follows("node-a", "old")
-	disabled.Spec.Enabled = new(bool)
+	paused := follows("node-a", "old")
+	paused.Spec.Paused = true
 	objects := func(n *v1beta1.GPUNode) []runtime.Object { // in the order of the alphabet, or not
 		all := []runtime.Object{profileNamed("spx"), profileNamed("cpx")}
 		if n != nil {
@@ -95,10 +95,10 @@ func TestSetProfile(t *testing.T) {
 		"no GPUNode": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nGPUNode node-a does not exist yet; the profile is applied as soon as the plugin runs on the node.\n"},
 		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "GPUNode node-a does not exist; the plugin on the node creates it (see kubectl get gpunodes): "},
-		"disabled": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.enabled of GPUNode node-a is false, so the node keeps its applied profile.\n"},
-		"disabled, and wait": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wait: true, wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\n", err: "spec.enabled of GPUNode node-a is false, so the node keeps its applied profile; nothing to wait for"},
+		"paused": {node: nodeNamed("node-a"), ours: objects(paused), profile: "cpx", wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.paused of GPUNode node-a is true, so the node keeps its applied profile.\n"},
+		"paused, and wait": {node: nodeNamed("node-a"), ours: objects(paused), profile: "cpx", wait: true, wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\n", err: "spec.paused of GPUNode node-a is true, so the node keeps its applied profile; nothing to wait for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -33,7 +33,7 @@ const templatesExamples = `  # Print what a node with eight H100 will publish
   kubectl tranche templates --model machine.yaml
 
   # GPUs that the tables do not have: NVIDIA's without MIG
-  echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell,
+  echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: Blackwell,
     memory: 15839Mi, computeUnits: 84, count: 4}]' > machine.yaml
   kubectl tranche templates --model machine.yaml`
 
@@ -59,11 +59,11 @@ them: {model: L4-24GB, pci: ["0000:31:00.0"], numaNode: 0}.`
 
 // templatesOptions is what the flags say.
 type templatesOptions struct {
-	model   string
-	node    string
-	profile string
-	legacy  []string
-	mig     bool
+	model     string
+	node      string
+	profile   string
+	resources []string
+	mig       bool
 }
 
 func newTemplatesCommand(all *options) *cobra.Command {
@@ -80,8 +80,8 @@ func newTemplatesCommand(all *options) *cobra.Command {
 	flags.StringVar(&o.model, "model", "", "node model: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
 	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
-	flags.StringSliceVar(&o.legacy, "legacy-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
-	flags.BoolVar(&o.mig, "legacy-mig-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
+	flags.StringSliceVar(&o.resources, "extended-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
+	flags.BoolVar(&o.mig, "mig-extended-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
 	addOutput(cmd, "yaml", "yaml", "json")
 	return cmd
 }
@@ -117,7 +117,7 @@ func (o *templatesOptions) print(out io.Writer, output string) error {
 
 // read returns the node that the flags describe.
 func (o *templatesOptions) read() (preview.Node, error) {
-	n := preview.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
+	n := preview.Node{Name: o.node, ExtendedResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error
 	if n.Inventory, err = models.LoadInventory(o.model); err != nil {
 		return n, err
@@ -131,12 +131,12 @@ func (o *templatesOptions) read() (preview.Node, error) {
 			return n, err
 		}
 	}
-	for _, resource := range o.legacy {
+	for _, resource := range o.resources {
 		vendor, ok := gpu.VendorOf(resource)
 		if !ok {
-			return n, fmt.Errorf("unknown --legacy-resource %q: use nvidia.com/gpu or amd.com/gpu", resource)
+			return n, fmt.Errorf("unknown --extended-resource %q: use nvidia.com/gpu or amd.com/gpu", resource)
 		}
-		n.LegacyResources[vendor] = resource
+		n.ExtendedResources[vendor] = resource
 	}
 	return n, nil
 }

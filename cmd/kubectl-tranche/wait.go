@@ -110,7 +110,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, negative(fmt.Errorf("%w: %s", errNotApplied, far.Conflict))
 	}
-	if far.KeptReason == names.ReasonDisabled {
+	if far.KeptReason == names.ReasonPaused {
 		return false, negative(fmt.Errorf("%w: %s", errNotApplied, far.Kept))
 	}
 	switch {

@@ -51,10 +51,10 @@ func TestClaimStatusPolicy(t *testing.T) {
 		others   = "tranche-kubelet-plugin may change status.devices of ResourceClaims only for devices of gpu.tranche.dev"
 		elsewhat = "tranche-kubelet-plugin on node 'node-a' may change the status only of ResourceClaims that have devices of gpu.tranche.dev on that node"
 	)
-	mine := allocated(driver, "node-a/gpu-0")
+	mine := allocated(driver, "node-a")
 	both := reported(allocated(driver, "node-a", "nic.example.com", "node-a"), "nic.example.com", "node-a")
 	with := func(change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
-		claim := reported(mine, driver, "node-a/gpu-0")
+		claim := reported(mine, driver, "node-a")
 		change(claim)
 		return claim
 	}
@@ -63,25 +63,25 @@ func TestClaimStatusPolicy(t *testing.T) {
 		before, after                     *resourceapi.ResourceClaim
 		want                              string
 	}{
-		"reports":                   {"UPDATE", "status", "node-a", mine, reported(mine, driver, "node-a/gpu-0"), ""},
-		"reports in the pool":       {"UPDATE", "status", "node-a", allocated(driver, "node-a"), reported(allocated(driver, "node-a"), driver, "node-a"), ""},
-		"takes it back":             {"UPDATE", "status", "node-a", reported(mine, driver, "node-a/gpu-0"), mine, ""},
-		"beside another driver":     {"UPDATE", "status", "node-a", both, reported(both, driver, "node-a"), ""},
-		"for another driver":        {"UPDATE", "status", "node-a", mine, reported(mine, "nic.example.com", "node-a"), others},
-		"removes another driver's":  {"UPDATE", "status", "node-a", both, allocated(driver, "node-a", "nic.example.com", "node-a"), others},
-		"on another node":           {"UPDATE", "status", "node-a", allocated(driver, "node-b"), reported(allocated(driver, "node-b"), driver, "node-b"), elsewhat},
-		"on a node with more name":  {"UPDATE", "status", "node-a", allocated(driver, "node-ab/gpu-0"), reported(allocated(driver, "node-ab/gpu-0"), driver, "node-ab/gpu-0"), elsewhat},
-		"of another driver":         {"UPDATE", "status", "node-a", allocated("nic.example.com", "node-a"), reported(allocated("nic.example.com", "node-a"), driver, "node-a"), elsewhat},
-		"not allocated":             {"UPDATE", "status", "node-a", &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaim{}, elsewhat},
-		"without a node":            {"UPDATE", "status", "", mine, reported(mine, driver, "node-a/gpu-0"), noNode},
-		"takes the allocation away": {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }), devices},
-		"allocates":                 {"UPDATE", "status", "node-a", &resourceapi.ResourceClaim{}, mine, devices},
-		"another device":            {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gpu-1" }), devices},
-		"reserves for another pod":  {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor[0].Name = "other" }), devices},
-		"takes the reservation":     {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }), devices},
-		"the claim itself":          {"UPDATE", "", "node-a", mine, mine, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is UPDATE"},
-		"creates one":               {"CREATE", "", "node-a", nil, mine, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is CREATE"},
-		"deletes one":               {"DELETE", "", "node-a", mine, nil, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is DELETE"},
+		"reports":                    {"UPDATE", "status", "node-a", mine, reported(mine, driver, "node-a"), ""},
+		"in a pool below the node's": {"UPDATE", "status", "node-a", allocated(driver, "node-a/gpu-0"), reported(allocated(driver, "node-a/gpu-0"), driver, "node-a/gpu-0"), elsewhat},
+		"takes it back":              {"UPDATE", "status", "node-a", reported(mine, driver, "node-a"), mine, ""},
+		"beside another driver":      {"UPDATE", "status", "node-a", both, reported(both, driver, "node-a"), ""},
+		"for another driver":         {"UPDATE", "status", "node-a", mine, reported(mine, "nic.example.com", "node-a"), others},
+		"removes another driver's":   {"UPDATE", "status", "node-a", both, allocated(driver, "node-a", "nic.example.com", "node-a"), others},
+		"on another node":            {"UPDATE", "status", "node-a", allocated(driver, "node-b"), reported(allocated(driver, "node-b"), driver, "node-b"), elsewhat},
+		"on a node with more name":   {"UPDATE", "status", "node-a", allocated(driver, "node-ab"), reported(allocated(driver, "node-ab"), driver, "node-ab"), elsewhat},
+		"of another driver":          {"UPDATE", "status", "node-a", allocated("nic.example.com", "node-a"), reported(allocated("nic.example.com", "node-a"), driver, "node-a"), elsewhat},
+		"not allocated":              {"UPDATE", "status", "node-a", &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaim{}, elsewhat},
+		"without a node":             {"UPDATE", "status", "", mine, reported(mine, driver, "node-a"), noNode},
+		"takes the allocation away":  {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }), devices},
+		"allocates":                  {"UPDATE", "status", "node-a", &resourceapi.ResourceClaim{}, mine, devices},
+		"another device":             {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gpu-1" }), devices},
+		"reserves for another pod":   {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor[0].Name = "other" }), devices},
+		"takes the reservation":      {"UPDATE", "status", "node-a", mine, with(func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }), devices},
+		"the claim itself":           {"UPDATE", "", "node-a", mine, mine, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is UPDATE"},
+		"creates one":                {"CREATE", "", "node-a", nil, mine, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is CREATE"},
+		"deletes one":                {"DELETE", "", "node-a", mine, nil, "tranche-kubelet-plugin may change the status of ResourceClaims only, and this is DELETE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, test.want, policy.refusal(write{

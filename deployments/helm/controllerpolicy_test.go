@@ -36,7 +36,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node, and remove tranche.dev/startup"
 		rest  = "tranche-controller may change only its taints and some labels of a node"
 	)
-	ours := corev1.Taint{Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
 	bare := func() *corev1.Node {
 		return &corev1.Node{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -79,19 +80,19 @@ func TestSwitchedOff(t *testing.T) {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
 	for vendor, resource := range map[string]string{"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"} {
-		name := "gpu-legacy-" + vendor + ".tranche.dev"
+		name := "gpu-extended-" + vendor + ".tranche.dev"
 		require.NotContains(t, deviceClasses(t), name)
-		with := deviceClasses(t, "--set", "legacyResources."+vendor+"=true")
+		with := deviceClasses(t, "--set", "extendedResources."+vendor+"=true")
 		require.Contains(t, with, name)
 		require.Equal(t, resource, *with[name].Spec.ExtendedResourceName)
 		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
 	}
-	const small, legacySmall = "gpu-mig-1g-10gb-me.tranche.dev", "gpu-legacy-mig-1g-10gb-me.tranche.dev"
-	require.NotContains(t, deviceClasses(t), legacySmall)
-	with := deviceClasses(t, "--set", "legacyResources.mig=true")
+	const small, extendedSmall = "gpu-mig-1g-10gb-me.tranche.dev", "gpu-extended-mig-1g-10gb-me.tranche.dev"
+	require.NotContains(t, deviceClasses(t), extendedSmall)
+	with := deviceClasses(t, "--set", "extendedResources.migReplicas=true")
 	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
-	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[legacySmall].Spec.ExtendedResourceName)
-	require.NotContains(t, deviceClasses(t, "--set", "legacyResources.mig=true,extendedResources.mig=false"), legacySmall)
+	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
+	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas=true,extendedResources.mig=false"), extendedSmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
@@ -103,54 +104,58 @@ func TestDeviceClassSelection(t *testing.T) {
 		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 		for i := 0; i < len(pairs); i += 2 {
 			attributes[resourceapi.QualifiedName(pairs[i])] = resourceapi.DeviceAttribute{StringValue: ptr.To(pairs[i+1])}
+			if pairs[i] == names.AttributePartitionable {
+				attributes[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+			}
 		}
 		return cel.Device{Driver: driver, Attributes: attributes}
 	}
 	amd := func(pairs ...string) cel.Device {
 		return device(driver, append([]string{"vendor", "amd", "memoryPartition", "NPS1"}, pairs...)...)
 	}
-	legacy := device(driver, "type", "gpu", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu")
+	extended := device(driver, "type", "gpu", "vendor", "nvidia", "extendedResourceName", "nvidia.com/gpu")
 	odd := device(driver)
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true,legacyResources.amd=true,legacyResources.mig=true")
+	classes := deviceClasses(t, "--set", "extendedResources.nvidia=true,extendedResources.amd=true,extendedResources.migReplicas=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string
 	}{
 		"whole NVIDIA GPU":  {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
-		"legacy GPU":        {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
+		"served GPU":        {extended, []string{"gpu", "gpu-extended-nvidia", "gpu-nvidia"}},
+		"partitionable":     {device(driver, "type", "gpu", "vendor", "nvidia", "partitionable", "true"), []string{"gpu", "gpu-nvidia"}},
 		"AMD GPU, no modes": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
-		"AMD GPU in SPX":    {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
-		"legacy AMD GPU": {amd("type", "gpu", "computePartition", "SPX", "legacyResource", "amd.com/gpu"),
-			[]string{"gpu", "gpu-amd", "gpu-legacy-amd", "gpu-xcp-spx"}},
+		"AMD GPU in SPX":    {amd("type", "gpu", "partitionable", "true"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
+		"served AMD GPU": {amd("type", "gpu", "partitionable", "true", "extendedResourceName", "amd.com/gpu"),
+			[]string{"gpu", "gpu-amd", "gpu-extended-amd", "gpu-xcp-spx"}},
 		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
 		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
 		"without engines": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
 		"unknown profile": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
-		"CPX":             {amd("type", "xcp", "computePartition", "CPX", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
-		"QPX":             {amd("type", "xcp", "computePartition", "QPX", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
-		"TPX":             {amd("type", "xcp", "computePartition", "TPX", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
-		"DPX":             {amd("type", "xcp", "computePartition", "DPX", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
-		"a mode to come":  {amd("type", "xcp", "computePartition", "HPX", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
-		"share of a GPU by memory": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia"),
+		"CPX":             {amd("type", "xcp", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
+		"QPX":             {amd("type", "xcp", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
+		"TPX":             {amd("type", "xcp", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
+		"DPX":             {amd("type", "xcp", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
+		"a mode to come":  {amd("type", "xcp", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
+		"share of a GPU by memory": {device(driver, "type", "share", "shareUnit", "Memory", "vendor", "nvidia"),
 			[]string{"gpu-memory-share", "gpu-memory-share-nvidia"}},
-		"share of an AMD GPU": {amd("type", "share", "share", "memory", "computePartition", "SPX"),
+		"share of an AMD GPU": {amd("type", "share", "shareUnit", "Memory"),
 			[]string{"gpu-memory-share", "gpu-memory-share-amd"}},
-		"share of a GPU by fraction": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia"),
+		"share of a GPU by fraction": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia"}},
-		"replica": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu"),
-			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-legacy-nvidia"}},
-		"partition by its old name": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me", "legacyResource", "nvidia.com/mig-1g.24gb.me"),
-			[]string{"gpu-legacy-mig-1g-24gb-me", "gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
-		"replica of a partition by its old name": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "legacyResource", "nvidia.com/mig-1g.10gb"),
-			[]string{"gpu-legacy-mig-1g-10gb", "gpu-partition-fraction-share"}},
-		"replica of a partition as a GPU": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "profile", "1g.10gb", "legacyResource", "nvidia.com/gpu"),
-			[]string{"gpu-legacy-nvidia", "gpu-partition-fraction-share"}},
-		"share of a partition": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia", "profile", "1g.10gb"),
+		"replica": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "extendedResourceName", "nvidia.com/gpu"),
+			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-extended-nvidia"}},
+		"partition by its old name": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me", "extendedResourceName", "nvidia.com/mig-1g.24gb.me"),
+			[]string{"gpu-extended-mig-1g-24gb-me", "gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
+		"replica of a partition by its old name": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/mig-1g.10gb"),
+			[]string{"gpu-extended-mig-1g-10gb", "gpu-partition-fraction-share"}},
+		"replica of a partition as a GPU": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/gpu"),
+			[]string{"gpu-extended-nvidia", "gpu-partition-fraction-share"}},
+		"share of a partition": {device(driver, "type", "share", "shareUnit", "Memory", "vendor", "nvidia", "profile", "1g.10gb"),
 			[]string{"gpu-partition-memory-share"}},
-		"share of a partition by fraction": {amd("type", "share", "share", "fraction", "profile", "cpx"),
+		"share of a partition by fraction": {amd("type", "share", "shareUnit", "Fraction", "profile", "cpx"),
 			[]string{"gpu-partition-fraction-share"}},
 		"share that does not say of what": {device(driver, "type", "share", "vendor", "nvidia"), nil},
 		"no attributes":                   {device(driver), nil},

@@ -72,7 +72,7 @@ func TestGPUNodePolicy(t *testing.T) {
 		"history":                 {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
 		"no status":               {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "whole"}}), status},
 		"another profile":         {"UPDATE", "node-a", after(object{"profile": "cpx"}, object{"desired": desired, "state": "Planning"}), spec},
-		"switched off":            {"UPDATE", "node-a", after(object{"profile": "whole", "enabled": false}, object{"desired": desired, "state": "Planning"}), spec},
+		"paused":                  {"UPDATE", "node-a", after(object{"profile": "whole", "paused": true}, object{"desired": desired, "state": "Planning"}), spec},
 		"deletes its own":         {"DELETE", "node-a", nil, another("node-a", "DELETE")},
 		"deletes another's":       {"DELETE", "node-b", nil, another("node-b", "DELETE")},
 		"deletes from nowhere":    {"DELETE", "", nil, noNode},

@@ -15,7 +15,7 @@ func TestAtMostOne(t *testing.T) {
 	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart))) {
 		require.NotContains(t, p.Name, "at-most-one")
 	}
-	objects := decode(t, render(t, chart, "--set-json", `legacyResources.atMostOne=["nvidia.com/gpu","nvidia.com/mig-1g.5gb"]`))
+	objects := decode(t, render(t, chart, "--set-json", `extendedResources.atMostOne=["nvidia.com/gpu","nvidia.com/mig-1g.5gb"]`))
 	requireBound(t, objects)
 	policy := policyNamed(t, objects, "-at-most-one")
 	container := func(name, resourceName, quantity string) corev1.Container {
@@ -31,9 +31,9 @@ func TestAtMostOne(t *testing.T) {
 		"one":              {[]corev1.Container{container("init", "nvidia.com/gpu", "1")}, []corev1.Container{container("main", "nvidia.com/gpu", "1")}, ""},
 		"another resource": {nil, []corev1.Container{container("main", "amd.com/gpu", "8")}, ""},
 		"two": {nil, []corev1.Container{container("main", "nvidia.com/gpu", "2"), container("side", "nvidia.com/mig-1g.5gb", "7")},
-			"container main requests 2 of nvidia.com/gpu, container side requests 7 of nvidia.com/mig-1g.5gb: a container can request one (chart value legacyResources.atMostOne)"},
+			"container main requests 2 of nvidia.com/gpu, container side requests 7 of nvidia.com/mig-1g.5gb: a container can request one (chart value extendedResources.atMostOne)"},
 		"two at first": {[]corev1.Container{container("init", "nvidia.com/gpu", "2k")}, []corev1.Container{{Name: "main"}},
-			"container init requests 2k of nvidia.com/gpu: a container can request one (chart value legacyResources.atMostOne)"},
+			"container init requests 2k of nvidia.com/gpu: a container can request one (chart value extendedResources.atMostOne)"},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: test.init, Containers: test.main}}
 		require.True(t, policy.concerns(creating(pod)), name)

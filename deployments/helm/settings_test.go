@@ -84,8 +84,8 @@ func TestSettingsNeedNoRestart(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	const rule = "profiles.a.rules[0]."
 	all := map[string]refusal{
-		"name":                  {"profiles.A_b.rules[0].legacyResource=Whole", []string{"/profiles", "'A_b' not allowed"}},
-		"spec around the rules": {"profiles.a.spec.rules[0].legacyResource=Whole", []string{"/profiles/a", "'spec' not allowed"}},
+		"name":                  {"profiles.A_b.rules[0].extendedResource.as=Whole", []string{"/profiles", "'A_b' not allowed"}},
+		"spec around the rules": {"profiles.a.spec.rules[0].extendedResource.as=Whole", []string{"/profiles/a", "'spec' not allowed"}},
 		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
 		"misplaced key":         {rule + "replicas=2", []string{"/profiles/a/rules/0", "'replicas' not allowed"}},
 		"no replicas":           {rule + "sharing.replicas=0", []string{"/profiles/a/rules/0/sharing/replicas", "minimum"}},
@@ -101,8 +101,8 @@ func TestBadSettings(t *testing.T) {
 		"exclusive without MPS": {rule + "sharing.exclusiveProcess=true", []string{"/sharing/exclusiveProcess"}},
 		"time slice":            {rule + "sharing.timeSlice=long", []string{"/sharing/timeSlice", "'Long'"}},
 		"plus variant":          {rule + "sharing.partitions.profiles={1g.10gb+me}", []string{"/sharing/partitions/profiles/0"}},
-		"fractions of nothing":  {rule + "sharing.partitions.fractions=true", []string{"/sharing/partitions", "'profiles'"}},
-		"legacy resource":       {rule + "legacyResource=Half", []string{"/legacyResource"}},
+		"units of nothing":      {rule + "sharing.partitions.units={Fraction}", []string{"/sharing/partitions", "'profiles'"}},
+		"extended resource":     {rule + "extendedResource.as=Half", []string{"/extendedResource/as"}},
 		"vendor":                {rule + "gpus.vendor=NVIDIA", []string{"/gpus/vendor", "'nvidia', 'amd'"}},
 		"address":               {rule + "gpus.pciAddresses={c1:00.0}", []string{"/gpus/pciAddresses/0"}},
 		"index":                 {rule + "gpus.indexes={-1}", []string{"/gpus/indexes/0"}},
@@ -115,7 +115,7 @@ func TestBadSettings(t *testing.T) {
 		"profiles":              {rule + "mig.mode=Static," + rule + "mig.partitions[0].profile=1g," + rule + "mig.profiles={1g}", []string{"/mig/profiles"}},
 		"MIG on AMD":            {rule + "gpus.vendor=amd," + rule + "mig.mode=Disabled", []string{"/mig"}},
 		"MIG profile":           {rule + "mig.profiles={1c.3g.40gb}", []string{"/mig/profiles/0"}},
-		"compute mode":          {rule + "amd.computePartition=cpx", []string{"/amd/computePartition", "'CPX'"}},
+		"compute mode":          {rule + "xcp.computePartition=cpx", []string{"/xcp/computePartition", "'CPX'"}},
 		"count":                 {rule + "gpus.count=0", []string{"/gpus/count", "minimum"}},
 		"PCI id":                {rule + "gpus.pciIDs={0x2330}", []string{"/gpus/pciIDs/0"}},
 		"deadline":              {"profiles.a.switch.drainDeadline=soon", []string{"/profiles/a/switch/drainDeadline"}},

@@ -50,7 +50,7 @@ func claimFor(requests ...any) object {
 func templateOf(claim object) object { return object{"spec": object{"spec": claim["spec"]}} }
 
 // regexpShare finds in the selector of a class what its shares are measured in.
-var regexpShare = regexp.MustCompile(`\?share\.orValue\(""\) == "(.+?)"`)
+var regexpShare = regexp.MustCompile(`\?shareUnit\.orValue\(""\) == "(.+?)"`)
 
 const (
 	byMemory   = "gpu-memory-share.tranche.dev"
@@ -74,13 +74,13 @@ func TestSharePolicy(t *testing.T) {
 		want  string
 	}{
 		"no amounts":      {claimFor(exactly("gpu", byMemory), exactly("other", byFraction)), ""},
-		"memory":          {claimFor(exactly("gpu", byMemory, "memory", "20Gi", "compute", "50", "clients", "2")), ""},
+		"memory":          {claimFor(exactly("gpu", byMemory, "memory", "20Gi", "computePercent", "50", "clients", "2")), ""},
 		"least memory":    {claimFor(exactly("gpu", ofParts, "memory", "1Mi")), ""},
 		"odd memory":      {claimFor(exactly("gpu", byMemory, "memory", "1500M")), ""},
-		"fraction":        {claimFor(exactly("gpu", byFraction, "fraction", "0.5", "compute", "0")), ""},
+		"fraction":        {claimFor(exactly("gpu", byFraction, "fraction", "0.5", "computePercent", "0")), ""},
 		"thousandths":     {claimFor(exactly("gpu", byFraction, "fraction", "333m"), exactly("b", byFraction, "fraction", "0.001")), ""},
-		"all of it":       {claimFor(exactly("gpu", byFraction, "fraction", "1", "compute", "100")), ""},
-		"compute in kilo": {claimFor(exactly("gpu", byFraction, "compute", "0.1k")), ""},
+		"all of it":       {claimFor(exactly("gpu", byFraction, "fraction", "1", "computePercent", "100")), ""},
+		"compute in kilo": {claimFor(exactly("gpu", byFraction, "computePercent", "0.1k")), ""},
 
 		"a few bytes": {claimFor(exactly("gpu", byMemory, "memory", "20")),
 			"request gpu of class gpu-memory-share.tranche.dev: memory is 20, and it must be at least 1Mi, as in 20Gi"},
@@ -94,29 +94,29 @@ func TestSharePolicy(t *testing.T) {
 			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 0.3333, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
 		"as fine as a quantity can be": {claimFor(exactly("gpu", byFraction, "fraction", "500000001n")),
 			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 500000001n, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
-		"too much compute": {claimFor(exactly("gpu", byMemory, "compute", "101")),
-			"request gpu of class gpu-memory-share.tranche.dev: compute is 101, and it must be a whole number of percent from 0 to 100"},
-		"part of a percent": {claimFor(exactly("gpu", byMemory, "compute", "0.5")),
-			"request gpu of class gpu-memory-share.tranche.dev: compute is 0.5, and it must be a whole number of percent from 0 to 100"},
-		"negative compute": {claimFor(exactly("gpu", byMemory, "compute", "-1")),
-			"request gpu of class gpu-memory-share.tranche.dev: compute is -1, and it must be a whole number of percent from 0 to 100"},
+		"too much compute": {claimFor(exactly("gpu", byMemory, "computePercent", "101")),
+			"request gpu of class gpu-memory-share.tranche.dev: computePercent is 101, and it must be a whole number of percent from 0 to 100"},
+		"part of a percent": {claimFor(exactly("gpu", byMemory, "computePercent", "0.5")),
+			"request gpu of class gpu-memory-share.tranche.dev: computePercent is 0.5, and it must be a whole number of percent from 0 to 100"},
+		"negative compute": {claimFor(exactly("gpu", byMemory, "computePercent", "-1")),
+			"request gpu of class gpu-memory-share.tranche.dev: computePercent is -1, and it must be a whole number of percent from 0 to 100"},
 		"no client": {claimFor(exactly("gpu", byMemory, "clients", "0")),
 			"request gpu of class gpu-memory-share.tranche.dev: clients is 0, and it must be a whole number from 1 on"},
 		"half a client": {claimFor(exactly("gpu", byMemory, "clients", "1500m")),
 			"request gpu of class gpu-memory-share.tranche.dev: clients is 1500m, and it must be a whole number from 1 on"},
 		"fraction of the memory class": {claimFor(exactly("gpu", byMemory, "fraction", "0.5")),
-			"request gpu of class gpu-memory-share.tranche.dev asks for fraction 0.5, and such a share has memory, compute and clients (by fraction: class gpu-fraction-share.tranche.dev)"},
+			"request gpu of class gpu-memory-share.tranche.dev asks for fraction 0.5, and such a share has memory, computePercent and clients (by fraction: class gpu-fraction-share.tranche.dev)"},
 		"memory of the fraction class": {claimFor(exactly("gpu", byFraction, "memory", "1Gi")),
-			"request gpu of class gpu-fraction-share-nvidia.tranche.dev asks for memory 1Gi, and such a share has fraction, compute and clients (by memory: class gpu-memory-share.tranche.dev)"},
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev asks for memory 1Gi, and such a share has fraction, computePercent and clients (by memory: class gpu-memory-share.tranche.dev)"},
 		"a name with its domain": {claimFor(exactly("gpu", byMemory, "gpu.tranche.dev/memory", "1Gi")),
-			"request gpu of class gpu-memory-share.tranche.dev asks for gpu.tranche.dev/memory 1Gi, and such a share has memory, compute and clients"},
+			"request gpu of class gpu-memory-share.tranche.dev asks for gpu.tranche.dev/memory 1Gi, and such a share has memory, computePercent and clients"},
 		"an alternative": {claimFor(firstOf("gpu", ask("gpu.tranche.dev"), ask(byFraction, "fraction", "2"))),
 			"request gpu/b of class gpu-fraction-share-nvidia.tranche.dev: fraction is 2, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
 		"two mistakes of one kind": {claimFor(exactly("x", "gpu.tranche.dev"), exactly("a", byMemory, "clients", "0"), exactly("b", byFraction, "clients", "-1")),
 			"request a of class gpu-memory-share.tranche.dev: clients is 0, and it must be a whole number from 1 on; " +
 				"request b of class gpu-fraction-share-nvidia.tranche.dev: clients is -1, and it must be a whole number from 1 on"},
-		"a number that is none": {claimFor(exactly("gpu", byMemory, "compute", int64(200))),
-			"request gpu of class gpu-memory-share.tranche.dev: compute is 200, and it must be a whole number of percent from 0 to 100"},
+		"a number that is none": {claimFor(exactly("gpu", byMemory, "computePercent", int64(200))),
+			"request gpu of class gpu-memory-share.tranche.dev: computePercent is 200, and it must be a whole number of percent from 0 to 100"},
 	} {
 		for kind, made := range map[string]object{"claim": test.claim, "template": templateOf(test.claim)} {
 			t.Run(kind+" "+name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestSharePolicy(t *testing.T) {
 // TestSharePolicyOfTypedClaims: the API server writes quantities in its own way.
 func TestSharePolicyOfTypedClaims(t *testing.T) {
 	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
-	amounts := map[resourceapi.QualifiedName]resource.Quantity{"fraction": resource.MustParse("0.3333"), "compute": resource.MustParse("25")}
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{"fraction": resource.MustParse("0.3333"), "computePercent": resource.MustParse("25")}
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
 			DeviceClassName: byFraction, Capacity: &resourceapi.CapacityRequirements{Requests: amounts},

@@ -338,7 +338,7 @@ func describe(d ledger.Device) string {
 	p := d.Placement
 	switch {
 	case p.Share != nil && d.Amount == nil:
-		return string(p.Share.By) + "-share"
+		return p.Share.By.Word() + "-share"
 	case p.Share != nil && p.Share.By == gpu.ByFraction:
 		return fmt.Sprintf("fraction-share %v", float64(d.Amount.Fraction)/gpu.WholeFraction)
 	case p.Share != nil:

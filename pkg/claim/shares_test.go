@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -260,21 +259,6 @@ func TestRejoin(t *testing.T) {
 	require.NoError(t, m.Rejoin(t.Context(), "never"))
 	p.hardware.loadID = "boot-2"
 	require.NoError(t, m.Rejoin(t.Context(), "a"), "it is prepared again first")
-}
-
-// A record of a driver that knew no shares is read as it was.
-func TestOldRecordsAreRead(t *testing.T) {
-	p := newPlace(t, 1).offerShares()
-	require.NoError(t, os.MkdirAll(p.ledgerDir(), 0o700))
-	old := `{"version":1,"claim":{"uid":"a","namespace":"team","name":"claim-a"},"state":"Prepared","devices":[{"request":"r","pool":"node-a/gpu-0000-01-00-0",
-		"name":"gpu-0000-01-00-0-mig-1g-10gb-5","placement":{"gpu":"0000:01:00.0","type":"mig","profile":"1g.10gb","start":5,"size":1,"consumes":{"memory-slice-5":1}},"uuid":"MIG-1","made":true,"loadID":"boot-1"}]}`
-	require.NoError(t, os.WriteFile(filepath.Join(p.ledgerDir(), "a.json"), []byte(old), 0o600))
-	p.hardware.add(claims.MIG(0, "1g.10gb", 5, 1), "MIG-1")
-	m := p.start()
-	require.ErrorContains(t, planOnce(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi")), "claim team/claim-a still holds gpu-0000-01-00-0-mig-1g-10gb-5")
-	mustRelease(t, m, "a")
-	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
-	p.nothingShared(m)
 }
 
 // A GPU in MIG mode has no settings: they are read when what is shared exists, and

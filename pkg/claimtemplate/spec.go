@@ -58,7 +58,7 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 // expression, because the API server limits the cost of a selector.
 func (r *Request) selectors() (all []string) {
 	if r.MPS {
-		all = append(all, has(names.AttributeSharingStrategy)+` && `+attribute(names.AttributeSharingStrategy)+` == "mps"`)
+		all = append(all, has(names.AttributeSharingStrategy)+` && `+attribute(names.AttributeSharingStrategy)+` == "MPS"`)
 	}
 	for _, kind := range []struct {
 		of   TermKind

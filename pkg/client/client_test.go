@@ -81,10 +81,10 @@ func (s *server) client(t *testing.T) *Client {
 const (
 	nodeA = `{"apiVersion":"tranche.dev/v1beta1","kind":"GPUNode","metadata":{"name":"node-a","resourceVersion":"7"},
 		"spec":{"profile":"cpx"},"status":{"state":"Draining","added":"later","switch":{"id":"1","from":{"source":"Default","hash":"0"},
-		"to":{"profile":"cpx","source":"Spec","hash":"1","rules":[{"amd":{"computePartition":"CPX"}}]},"policy":{},"attempt":1,
+		"to":{"profile":"cpx","source":"Spec","hash":"1","rules":[{"xcp":{"computePartition":"CPX"}}]},"policy":{},"attempt":1,
 		"started":"2026-01-01T10:00:00.123456Z","since":"2026-01-01T10:00:01.000000Z"}}}`
 	profile = `{"apiVersion":"tranche.dev/v1beta1","kind":"PartitionProfile","metadata":{"name":"cpx"},
-		"spec":{"rules":[{"amd":{"computePartition":"CPX"}}]}}`
+		"spec":{"rules":[{"xcp":{"computePartition":"CPX"}}]}}`
 )
 
 func list(kind string, items ...string) string {
@@ -102,7 +102,7 @@ func TestReads(t *testing.T) {
 	node, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, v1beta1.Draining, node.Status.State)
-	assert.Equal(t, "CPX", node.Status.Switch.To.Rules[0].XCP.ComputePartition)
+	assert.JSONEq(t, `[{"xcp":{"computePartition":"CPX"}}]`, string(node.Status.Switch.To.Rules.Raw))
 	assert.Equal(t, 123456000, node.Status.Switch.StartTime.Nanosecond())
 
 	nodes, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{Limit: 5, Continue: "from"})

@@ -32,8 +32,8 @@ func Amounts(of map[string]string, all bool) []string {
 	for _, name := range amountNames(of) {
 		text := of[name]
 		switch {
-		case name == "compute" && text == "0" && !all, name == "clients" && text == "1" && !all:
-		case name == "compute":
+		case name == names.CapacityComputePercent && text == "0" && !all, name == "clients" && text == "1" && !all:
+		case name == names.CapacityComputePercent:
 			out = append(out, text+"% of compute")
 		case name == "clients" && text == "1":
 			out = append(out, "1 client")
@@ -50,16 +50,16 @@ func Amounts(of map[string]string, all bool) []string {
 
 // amountNames returns the names of the capacities, those that measure shares first.
 func amountNames(of map[string]string) []string {
-	names := slices.Sorted(maps.Keys(of))
-	known := []string{"memory", "fraction", "compute", "clients"}
+	all := slices.Sorted(maps.Keys(of))
+	known := []string{names.CapacityMemory, names.CapacityFraction, names.CapacityComputePercent, names.CapacityClients}
 	place := func(name string) int {
 		if i := slices.Index(known, name); i >= 0 {
 			return i
 		}
 		return len(known)
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return place(a) - place(b) })
-	return names
+	slices.SortStableFunc(all, func(a, b string) int { return place(a) - place(b) })
+	return all
 }
 
 // decimal formats a quantity as a decimal fraction: "0.5".

@@ -20,7 +20,7 @@ func TestLeft(t *testing.T) {
 	admin := scenes.Sharer("monitoring", "look", 0, scenes.GPUOf(0)+"-memory-share", "memory", "1Gi", "clients", "9")
 	scenes.Result(&admin).AdminAccess = new(true)
 	in.Claims = append(in.Claims, admin)
-	want := map[string]string{"memory": "13005Mi", "compute": "50", "clients": "45"}
+	want := map[string]string{"memory": "13005Mi", "computePercent": "50", "clients": "45"}
 	assert.Equal(t, want, in.Summary().Nodes[0].GPUs[0].Held[0].Left)
 	in.View.Namespace = "default"
 	assert.Equal(t, want, in.Summary().Nodes[0].GPUs[0].Held[0].Left, "also of those that are not shown")
@@ -36,8 +36,8 @@ func TestSharesInJSON(t *testing.T) {
 	h := m.Nodes[0].GPUs[1].Held[0]
 	assert.Equal(t, "fraction share", h.Label)
 	assert.Equal(t, "share", h.Type)
-	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "0", "clients": "1"}, h.Holders[0].Consumed)
-	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "100", "clients": "47"}, h.Left)
+	assert.Equal(t, map[string]string{"fraction": "500m", "computePercent": "0", "clients": "1"}, h.Holders[0].Consumed)
+	assert.Equal(t, map[string]string{"fraction": "500m", "computePercent": "100", "clients": "47"}, h.Left)
 }
 
 // TestModeOfShares: a share of a partition keeps its GPU in the partition's mode,
@@ -55,11 +55,11 @@ func TestAmounts(t *testing.T) {
 		all  bool
 		want string
 	}{
-		"memory":             {map[string]string{"memory": "20Gi", "clients": "1", "compute": "0"}, false, "20Gi of memory"},
-		"everything":         {map[string]string{"clients": "3", "compute": "25", "memory": "20Gi"}, false, "20Gi of memory, 25% of compute, 3 clients"},
+		"memory":             {map[string]string{"memory": "20Gi", "clients": "1", "computePercent": "0"}, false, "20Gi of memory"},
+		"everything":         {map[string]string{"clients": "3", "computePercent": "25", "memory": "20Gi"}, false, "20Gi of memory, 25% of compute, 3 clients"},
 		"fraction":           {map[string]string{"fraction": "333m"}, false, "fraction 0.333"},
 		"all of it":          {map[string]string{"fraction": "1"}, false, "fraction 1"},
-		"left":               {map[string]string{"memory": "0", "clients": "1", "compute": "0"}, true, "0 of memory, 0% of compute, 1 client"},
+		"left":               {map[string]string{"memory": "0", "clients": "1", "computePercent": "0"}, true, "0 of memory, 0% of compute, 1 client"},
 		"a capacity to come": {map[string]string{"bandwidth": "5", "clients": "2"}, false, "2 clients, 5 of bandwidth"},
 		"no number":          {map[string]string{"fraction": "x"}, false, "fraction x"},
 		"nothing":            {nil, true, ""},

@@ -49,7 +49,7 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	}
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, h := range c.lost {
-		if v.shows(names.NodeOfPool(h.pool)) {
+		if v.shows(h.pool) { // it has the name of its node
 			s.Lost = append(s.Lost, h.unpublished(true, v))
 		}
 	}

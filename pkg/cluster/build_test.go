@@ -289,7 +289,7 @@ func TestJSON(t *testing.T) {
 	g := node["gpus"].([]any)[0].(map[string]any)
 	held := g["held"].([]any)[0].(map[string]any)
 	assert.Equal(t, "node-a", node["name"])
-	assert.Equal(t, "580.159.04", node["driverVersion"])
+	assert.Equal(t, "580.159.4", node["driverVersion"])
 	assert.Equal(t, "gpu-0000-0f-00-0", g["name"])
 	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
 	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])

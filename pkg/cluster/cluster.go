@@ -84,10 +84,10 @@ func (c *Cluster) hold() {
 	devices, gpus := map[deviceKey]*Device{}, map[deviceKey]*Pool{}
 	for _, p := range c.Pools {
 		if p.Driver == names.DriverName {
-			gpus[deviceKey{p.Driver, names.NodeOfPool(p.Name), p.GPU}] = p
+			gpus[deviceKey{p.Driver, p.Name, p.GPU}] = p
 		}
 		for _, d := range p.Devices {
-			devices[keyOf(p.Driver, p.Name, d.Name)] = d
+			devices[deviceKey{p.Driver, p.Name, d.Name}] = d
 		}
 	}
 	for key, h := range holdersOf(c.Claims) {
@@ -107,7 +107,7 @@ func (c *Cluster) hold() {
 		}
 	}
 	slices.SortFunc(c.lost, func(a, b *held) int {
-		return cmp.Or(cmp.Compare(names.NodeOfPool(a.pool), names.NodeOfPool(b.pool)), cmp.Compare(GPUOf(a.device), GPUOf(b.device)), cmp.Compare(a.device, b.device))
+		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(GPUOf(a.device), GPUOf(b.device)), cmp.Compare(a.device, b.device))
 	})
 }
 

@@ -109,8 +109,14 @@ func (d *Device) Mode() string {
 	if d.Type.FollowsMode() || d.text("vendor") == string(gpu.AMD) && profile != "" {
 		return strings.ToUpper(profile)
 	}
-	return d.text("computePartition")
+	if d.text("vendor") == string(gpu.AMD) && d.text("memoryPartition") != "" {
+		return wholeMode
+	}
+	return ""
 }
+
+// wholeMode is the compute mode in which a GPU that has modes is whole.
+const wholeMode = "SPX"
 
 // memory returns the device's memory in bytes.
 func (d *Device) memory() int64 {
@@ -123,11 +129,11 @@ func (d *Device) memory() int64 {
 }
 
 func (d *Device) label() string {
-	switch profile, by := d.text("profile"), d.text("share"); {
+	switch profile, by := d.text("profile"), gpu.Basis(d.text(names.AttributeShareUnit)); {
 	case d.Type == gpu.TypeGPU:
 		return WholeGPU
 	case by != "":
-		return strings.TrimSpace(profile + " " + by + ShareSuffix)
+		return strings.TrimSpace(profile + " " + by.Word() + ShareSuffix)
 	case profile != "":
 		return profile
 	}

@@ -11,16 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// deviceKey identifies a device. Claims of version 0.1 name a pool for each GPU, which is mapped to
-// the pool of the node.
+// deviceKey identifies a device.
 type deviceKey struct{ driver, pool, device string }
-
-func keyOf(driver, pool, device string) deviceKey {
-	if driver == names.DriverName {
-		pool = names.NodeOfPool(pool)
-	}
-	return deviceKey{driver, pool, device}
-}
 
 // held is a device in the results of claims.
 type held struct {
@@ -37,7 +29,7 @@ func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
 			continue
 		}
 		for _, r := range c.Status.Allocation.Devices.Results {
-			key := keyOf(r.Driver, r.Pool, r.Device)
+			key := deviceKey{r.Driver, r.Pool, r.Device}
 			if out[key] == nil {
 				out[key] = &held{pool: r.Pool, device: r.Device}
 			}

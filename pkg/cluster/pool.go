@@ -46,7 +46,7 @@ func GPUOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
 func newPools(id publish.PoolID, parts []*resourceapi.ResourceSlice) []*Pool {
 	ours, node := id.Driver == names.DriverName, ""
 	if ours {
-		node = names.NodeOfPool(id.Name)
+		node = id.Name
 	}
 	for _, s := range parts {
 		if s.Spec.NodeName != nil {

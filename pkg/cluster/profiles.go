@@ -110,8 +110,8 @@ func ruleSays(r *v1beta1.Rule) []string {
 	if r.Sharing != nil {
 		out = append(out, sharingSays(r.Sharing))
 	}
-	if r.ExtendedResource != "" {
-		out = append(out, "old resource name means "+r.ExtendedResource)
+	if e := r.ExtendedResource; e != nil {
+		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.As)))
 	}
 	return out
 }

@@ -43,12 +43,13 @@ func TestWhatARuleSays(t *testing.T) {
 		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},
 		"partitions 1g × 2 + 3g": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
 		"partitioned on demand into 1g 2g, not whole": {MIG: &v1beta1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
-		"old resource name means x, after shared":     {ExtendedResource: "x, after shared"},
+		"extended resource means Replica":             {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsReplica}},
+		"extended resource means cpx":                 {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "cpx"}},
 	} {
 		assert.Equal(t, want, strings.Join(ruleSays(r), "; "))
 	}
-	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: "x"}
-	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "old resource name means x"}, ruleSays(all))
+	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsWhole}}
+	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means Whole"}, ruleSays(all))
 }
 
 func TestWhoHolds(t *testing.T) {

@@ -51,8 +51,8 @@ func TestNode(t *testing.T) {
 			[]string{"Other systems serve GPUs of the node."}},
 		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it keeps profile cpx."}},
-		"disabled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonDisabled, "spec.enabled is false."), "profile cpx",
-			[]string{"spec.enabled is false."}},
+		"paused": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonPaused, "spec.paused is true."), "profile cpx",
+			[]string{"spec.paused is true."}},
 		"control plane": {gpunodes.WithProfile("n", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
 		"empty message": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {

@@ -64,7 +64,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	case n.KeptReason == names.ReasonControlPlaneNotNamed && n.Applied == "":
 		// Nobody has set a profile.
 	case n.Kept != "":
-		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != names.ReasonDisabled && n.KeptReason != names.ReasonControlPlaneNotNamed})
+		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != names.ReasonPaused && n.KeptReason != names.ReasonControlPlaneNotNamed})
 	}
 	if n.Pending != "" {
 		out = append(out, Remark{Sentence(n.Pending), false})
@@ -154,7 +154,7 @@ func (n Progress) Again() string {
 // long formats a duration as kubectl does.
 func long(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
 
-// Sentence makes a message of a condition a sentence. A field name at its start (spec.enabled) is
+// Sentence makes a message of a condition a sentence. A field name at its start (spec.paused) is
 // not capitalized.
 func Sentence(text string) string {
 	r := []rune(strings.TrimSuffix(text, "."))

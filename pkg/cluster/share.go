@@ -36,7 +36,7 @@ func (p *Pool) shares() []Shares {
 	for _, label := range slices.Sorted(maps.Keys(kinds)) {
 		of := kinds[label]
 		slices.SortStableFunc(of, byPosition)
-		s := Shares{Profile: of[0].text("profile"), By: gpu.Basis(of[0].text("share"))}
+		s := Shares{Profile: of[0].text("profile"), By: gpu.Basis(of[0].text(names.AttributeShareUnit))}
 		taken := maps.Clone(p.Taken)
 		for _, d := range of {
 			s.Default, s.Most = d.bounds()

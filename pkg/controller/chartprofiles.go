@@ -113,6 +113,7 @@ func ofChart(p *v1beta1.PartitionProfile) bool { return p.Labels[names.LabelFrom
 
 // keep creates or updates the object of a file. Objects of persons are not changed.
 func (p *ChartProfiles) keep(ctx context.Context, want, there *v1beta1.PartitionProfile) error {
+	want.Spec.Default()
 	switch {
 	case there == nil:
 		made := &v1beta1.PartitionProfile{

@@ -34,6 +34,9 @@ func newProfileServer(t *testing.T) *profileServer {
 	s.ChartProfiles = &ChartProfiles{Dirs: []string{t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")}}
 	write := func(o client.Object) error {
 		s.writes++
+		if p, ok := o.(*v1beta1.PartitionProfile); ok {
+			p.Spec.Default() // as the API server does
+		}
 		return s.fail[o.GetName()]
 	}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{

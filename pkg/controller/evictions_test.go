@@ -60,7 +60,7 @@ func (w *world) devicesOf(pod types.NamespacedName) (node string, devices map[st
 	for name, n := range w.nodes {
 		for _, gpuID := range n.gpus {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				if r.Driver == names.DriverName && names.NodeOfPool(r.Pool) == name && gpu.OfDevice(r.Device) == gpuID {
+				if r.Driver == names.DriverName && r.Pool == names.PoolName(name) && gpu.OfDevice(r.Device) == gpuID {
 					node, devices[r.Device] = name, gpuID
 				}
 			}

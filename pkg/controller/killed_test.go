@@ -151,7 +151,9 @@ func TestAChangeInTheLastMomentCostsNoWrites(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := begun(t, func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
+			w, _ := begun(t, func(p *v1beta1.PartitionProfile) {
+				p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+			})
 			w.wants("node-a", "cpx")
 			changed := 0
 			w.refuse = func(verb string, o client.Object) error {

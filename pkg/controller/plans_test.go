@@ -229,7 +229,7 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	w.wants("node-0", "spx")
 	w.changeNode("node-3", func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
 	g := w.gpuNode("node-1")
-	g.Spec.Enabled = ptr.To(false)
+	g.Spec.Paused = true
 	require.NoError(t, w.api.Update(t.Context(), g))
 	w.plan("p", func(*v1beta1.PartitionPlanSpec) {})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
@@ -240,7 +240,9 @@ func TestWhatHasPrecedenceOverAPlan(t *testing.T) {
 	assert.Equal(t, "the node's label tranche.dev/profile=spx names spx, and has precedence over PartitionPlan p, which names cpx", c.Message)
 	// A label that is set later is obeyed, too.
 	w.wants("node-2", "spx")
-	w.rolls("p", 5*time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.NodeCounts.Overridden == 3 && len(w.have("spx")) == 2 })
+	w.rolls("p", 5*time.Minute, func(s *v1beta1.PartitionPlanStatus) bool {
+		return s.NodeCounts.Overridden == 3 && len(w.have("spx")) == 2
+	})
 	w.wants("node-2", "")
 	// Without the label the plan applies.
 	w.wants("node-0", "")
@@ -375,9 +377,9 @@ func TestNodesWithoutAPlanStopToo(t *testing.T) {
 // A node that waits for its turn, and then is to keep what it has, holds nobody's place.
 func TestANodeThatKeepsItsProfileHoldsNoPlace(t *testing.T) {
 	for name, keep := range map[string]func(*world){
-		"disabled": func(w *world) {
+		"paused": func(w *world) {
 			g := w.gpuNode("node-1")
-			g.Spec.Enabled = ptr.To(false)
+			g.Spec.Paused = true
 			require.NoError(t, w.api.Update(t.Context(), g))
 		},
 		"profile deleted": func(w *world) {

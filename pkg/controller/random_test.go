@@ -81,11 +81,11 @@ func (c *chaos) happens() {
 				p.Spec.Rules[0].XCP.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")
 				p.Spec.Switch = &v1beta1.SwitchPolicy{
 					AfterDeadline: v1beta1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1beta1.Reboot(c.pick("Never", "Allowed")),
-					NodeTaint: c.rand.IntN(2) == 0,
+					NodeTaint: v1beta1.NodeTaint(c.pick("Never", "NoSchedule")),
 				}
 			})
 		}},
-		{"enabled or not", func() { c.enable(c.rand.IntN(2) == 0) }},
+		{"paused or not", func() { c.pause(c.rand.IntN(2) == 0) }},
 		{"the plugin has forgotten its task", func() { c.node.task, c.node.working = v1beta1.Task{}, "" }},
 		{"the plugin is slow", func() { c.node.slow = time.Duration(c.rand.IntN(90)) * time.Second }},
 		{"the plugin answers something else", func() {
@@ -172,9 +172,9 @@ func (c *chaos) overlap() {
 
 func (c *chaos) pick(from ...string) string { return from[c.rand.IntN(len(from))] }
 
-func (c *chaos) enable(yes bool) {
+func (c *chaos) pause(yes bool) {
 	n := c.gpuNode("node-a")
-	n.Spec.Enabled = &yes
+	n.Spec.Paused = yes
 	require.NoError(c.t, c.api.Update(c.t.Context(), n))
 }
 
@@ -278,7 +278,7 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			c.blocks(nil)
 			c.node.second = nil
 			c.works()
-			c.enable(true)
+			c.pause(false)
 			w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
 			w.wants("node-a", "cpx")
 			n := w.run("node-a", 2*time.Hour, inProfile("cpx"))

@@ -77,7 +77,9 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 		}
 		return all
 	}
-	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
+	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+	})
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
 	for _, gpuID := range gpus {
@@ -163,7 +165,9 @@ func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
 func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
-	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: true} })
+	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+	})
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
 	w.settled("node-a", "")
@@ -172,7 +176,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

@@ -98,7 +98,7 @@ func (p *Planner) addClaim(c *resourceapi.ResourceClaim, poolNodes map[poolKey]s
 		node, published := poolNodes[poolKey{r.Driver, r.Pool}]
 		switch {
 		case r.Driver == names.DriverName:
-			node = names.NodeOfPool(r.Pool)
+			node = r.Pool
 		case !published:
 			continue
 		case node == "":

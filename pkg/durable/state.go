@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,10 +8,11 @@ import (
 )
 
 // State is a JSON file that one process reads once and then replaces. A file that cannot be read
-// now (EIO, EMFILE) is not broken: it is not replaced before it was read. The caller's lock protects
-// a State.
+// now (EIO, EMFILE) is not broken: it is not replaced before it was read. One that needs a newer
+// version is never replaced. The caller's lock protects a State.
 type State[T any] struct {
 	Path string
+	Format
 	done bool
 }
 
@@ -30,7 +30,7 @@ func (s *State[T]) Read() (value T, err error) {
 	}
 	s.done = true
 	var read T
-	if err := json.Unmarshal(data, &read); err != nil {
+	if _, err := s.Decode(data, &read); err != nil {
 		return value, fmt.Errorf("decode %s: %w", s.Path, err)
 	}
 	return read, nil
@@ -39,14 +39,36 @@ func (s *State[T]) Read() (value T, err error) {
 // Unread reports whether the file has to be read before a Write.
 func (s *State[T]) Unread() bool { return !s.done }
 
-// Write replaces the file. It fails if the file is unread.
+// Write replaces the file, and keeps its keys that T does not have. It fails if the file is unread, or
+// needs a newer version.
 func (s *State[T]) Write(value T) error {
 	if s.Unread() {
 		return fmt.Errorf("%s could not be read, so it is not replaced; that is retried", s.Path)
 	}
-	data, err := json.Marshal(value)
+	unknown, err := s.unknown()
+	if err != nil {
+		return fmt.Errorf("%s is not replaced: %w", s.Path, err)
+	}
+	data, err := s.Encode(value, unknown)
 	if err != nil {
 		return err
 	}
 	return WriteFile(s.Path, data)
+}
+
+// unknown returns the keys of the file that T does not have. A broken file has none.
+func (s *State[T]) unknown() (Unknown, error) {
+	data, err := os.ReadFile(s.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var there T
+	unknown, err := s.Decode(data, &there)
+	if newer := (*NewerError)(nil); errors.As(err, &newer) {
+		return nil, newer
+	}
+	return unknown, nil //nolint:nilerr // it is replaced
 }

@@ -10,26 +10,26 @@ import (
 )
 
 func TestState(t *testing.T) {
-	known := map[string]int{"a": 1}
+	known := book{Title: "a"}
 	for name, test := range map[string]struct {
 		// make makes what is at the path.
 		make  func(path string) error
-		want  map[string]int
+		want  book
 		fails string
 		// unread: it is kept until it can be read.
 		unread bool
 	}{
 		"no file": {make: func(string) error { return nil }},
-		"a file":  {make: func(path string) error { return os.WriteFile(path, []byte(`{"a":1}`), 0o600) }, want: known},
-		"broken":  {make: func(path string) error { return os.WriteFile(path, []byte(`{"a":1,"b":"`), 0o600) }, fails: "decode "},
+		"a file":  {make: func(path string) error { return os.WriteFile(path, []byte(`{"version":1,"title":"a"}`), 0o600) }, want: known},
+		"broken":  {make: func(path string) error { return os.WriteFile(path, []byte(`{"version":1,"title":"`), 0o600) }, fails: "decode "},
 		"of another type": {
-			make: func(path string) error { return os.WriteFile(path, []byte(`{"a":1,"b":"c"}`), 0o600) }, fails: "decode ",
+			make: func(path string) error { return os.WriteFile(path, []byte(`{"version":1,"title":1}`), 0o600) }, fails: "decode ",
 		},
 		// A folder stands for a file that cannot be read (EISDIR), also for root.
 		"unreadable": {make: func(path string) error { return os.Mkdir(path, 0o700) }, fails: "is a directory", unread: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := State[map[string]int]{Path: filepath.Join(t.TempDir(), "state.json")}
+			s := State[book]{Path: filepath.Join(t.TempDir(), "state.json"), Format: Format{Version: 1, MinReader: 1}}
 			require.ErrorContains(t, s.Write(known), "could not be read")
 			require.NoError(t, test.make(s.Path))
 			got, err := s.Read()
@@ -48,7 +48,7 @@ func TestState(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, s.Write(known))
-			again := State[map[string]int]{Path: s.Path}
+			again := State[book]{Path: s.Path, Format: s.Format}
 			got, err = again.Read()
 			require.NoError(t, err)
 			assert.Equal(t, known, got)

@@ -39,11 +39,6 @@ func (g *GPU) Conflict(a, b Placement) bool {
 	if a.SharesWith(b) {
 		return false
 	}
-	// A whole GPU excludes everything else on it. Records of version 0.1 do not say so
-	// in counters that there are today.
-	if a.Base().Type == TypeGPU || b.Base().Type == TypeGPU {
-		return true
-	}
 	if a.Base().Type.FollowsMode() && b.Base().Type.FollowsMode() && a.Profile != b.Profile {
 		return true
 	}

@@ -86,20 +86,6 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// A record of version 0.1 has what the whole GPU consumed then. It excludes what consumes
-// other counters all the same.
-func TestConflictWithAnOldRecordOfAWholeGPU(t *testing.T) {
-	g := h100()
-	old, part := placement(t, g, ""), placement(t, g, "mig-1g-10gb-3")
-	old.Consumes, part.Consumes = gpu.Counters{"memory-slice-3": 1}, gpu.Counters{names.CounterMemory: 10}
-	g.Counters[names.CounterMemory] = 80
-	assert.True(t, g.Conflict(old, part))
-	assert.True(t, g.Conflict(part, old))
-	shared := gpu.ShareOf(old, gpu.ByMemory, gpu.Sharing{})
-	assert.True(t, g.Conflict(part, shared))
-	assert.False(t, g.Conflict(shared, shared), "two claims hold parts of it")
-}
-
 // placement finds a placement by the end of its device name.
 func placement(t *testing.T, g gpu.GPU, end string) gpu.Placement {
 	t.Helper()

@@ -72,60 +72,69 @@ const (
 	IsolationNone Isolation = "none"
 )
 
-// GPU is one physical GPU with all its placements.
+// GPU is one physical GPU with all its placements. Files on nodes contain it: the JSON keys do not change.
 type GPU struct {
 	// PCIAddress identifies the GPU for as long as it stays in its slot:
 	// "0000:c1:00.0". UUID, index and minor are facts about it, never keys.
-	PCIAddress string
-	Vendor     Vendor
+	PCIAddress string `json:"pciAddress"`
+	Vendor     Vendor `json:"vendor"`
 	// Index is the GPU's place in the vendor's own enumeration.
-	Index int
+	Index int `json:"index"`
 	// Minor is the number in the name of the device node.
-	Minor int
-	UUID  string
+	Minor int    `json:"minor"`
+	UUID  string `json:"uuid,omitempty"`
 	// ProductName is the marketing name that the vendor's library reports.
-	ProductName string
+	ProductName string `json:"productName,omitempty"`
 	// PCIID is the GPU's device and vendor number as mig-parted writes them
 	// ("0x233010DE"), PCISubsystemID that of the board. Empty when the machine does
 	// not say.
-	PCIID, PCISubsystemID string
-	// Architecture is the vendor's name of the chip generation, lower case.
-	Architecture string
+	PCIID          string `json:"pciID,omitempty"`
+	PCISubsystemID string `json:"pciSubsystemID,omitempty"`
+	// Architecture is the vendor's name of the chip generation, in its spelling: "Ada Lovelace",
+	// "gfx942".
+	Architecture string `json:"architecture,omitempty"`
 	// DriverVersion is the version of the kernel driver, as it prints it.
-	DriverVersion string
+	DriverVersion string `json:"driverVersion,omitempty"`
+	// CUDAComputeCapability is that of an NVIDIA GPU ("9.0"), and CUDADriverVersion the newest
+	// CUDA version that its driver supports ("13.0"). They are empty if the driver does not
+	// report them.
+	CUDAComputeCapability string `json:"cudaComputeCapability,omitempty"`
+	CUDADriverVersion     string `json:"cudaDriverVersion,omitempty"`
+	// Partitionable: the GPU can be partitioned on this machine, whatever its mode is now.
+	Partitionable bool `json:"partitionable,omitempty"`
 	// MemoryMode is the memory mode that an AMD GPU is in, as its driver spells
 	// it ("NPS1"); empty for GPUs that know none.
-	MemoryMode string
+	MemoryMode string `json:"memoryMode,omitempty"`
 	// Modes are the memory modes that an AMD GPU can be put into, with the compute
 	// modes ("SPX") that go with each, the whole GPU first. Nil for GPUs that cannot be partitioned.
-	Modes map[string][]string
+	Modes map[string][]string `json:"modes,omitempty"`
 	// Memory is the GPU's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
-	Memory int64
+	Memory int64 `json:"memory,omitempty"`
 	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or compute units (AMD)
 	// of the whole GPU, whatever it offers; zero when the vendor does not report it.
-	ComputeUnits int64
+	ComputeUnits int64 `json:"computeUnits,omitempty"`
 	// NUMANode is the node that the GPU hangs on, nil when the machine does
 	// not say.
-	NUMANode *int64
+	NUMANode *int64 `json:"numaNode,omitempty"`
 	// PCIeRoot is the root complex above the GPU ("pci0000:00"), empty when
 	// the machine does not say.
-	PCIeRoot string
+	PCIeRoot string `json:"pcieRoot,omitempty"`
 	// Counters is what the GPU has to give. The placements that are in use
 	// together may never take more.
-	Counters Counters
+	Counters Counters `json:"counters,omitempty"`
 	// Placements is every device of the GPU, the most preferred first.
-	Placements []Placement
+	Placements []Placement `json:"placements,omitempty"`
 	// OtherMIG is what the GPU offers in the MIG mode that it is not in, where it
 	// changes the mode by a reset only, as on Ampere. It is nil for all others:
 	// their placements are those of both modes, or the mode is not ours to change.
-	OtherMIG *Offer
+	OtherMIG *Offer `json:"otherMIG,omitempty"`
 }
 
 // Offer is what a GPU has to give in one of its modes.
 type Offer struct {
-	Counters   Counters
-	Placements []Placement
+	Counters   Counters    `json:"counters,omitempty"`
+	Placements []Placement `json:"placements,omitempty"`
 }
 
 // Name is the stable name of the GPU, made of its PCI address:
@@ -173,6 +182,9 @@ type Placement struct {
 	// Share is set on what several claims hold at once. Type is then TypeShare, and
 	// everything else is that of what is shared.
 	Share *Share `json:"share,omitempty"`
+	// StaticOnly: the placement is offered where a profile has a static partition, and not
+	// otherwise, because other positions of its profile serve claims as well.
+	StaticOnly bool `json:"staticOnly,omitempty"`
 }
 
 // Name is the device name. It alone must say which piece of which GPU is

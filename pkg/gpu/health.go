@@ -1,5 +1,69 @@
 package gpu
 
+import (
+	"context"
+	"errors"
+	"strconv"
+)
+
+// Problem is what is wrong with a GPU. Nothing is if there is no message.
+type Problem struct {
+	Cause Cause
+	// Message says to a person what is wrong, and what to do.
+	Message string
+}
+
+// ProblemOf returns the problem that an error describes.
+func ProblemOf(err error) Problem { return Problem{CauseOf(err), err.Error()} }
+
+// Cause says in a word why a GPU, or a device of it, is unhealthy. It is the value of the taint, so
+// it is a valid value of a label. XIDs have XIDCause.
+type Cause string
+
+// The causes.
+const (
+	// CauseLost: the GPU is no longer on its bus, or its driver no longer lists it.
+	CauseLost Cause = "lost"
+	// CauseNoAnswer: the GPU, or its driver, takes too long to answer.
+	CauseNoAnswer Cause = "no-answer"
+	// CauseRecovery: the driver requests a recovery action, such as a reset.
+	CauseRecovery Cause = "recovery-needed"
+	// CauseReset: the GPU is being reset.
+	CauseReset Cause = "in-reset"
+	// CauseErrors: the GPU has counted errors that could not be corrected.
+	CauseErrors Cause = "uncorrected-errors"
+	// CauseMissing: a part of the GPU is not there although it should be.
+	CauseMissing Cause = "missing"
+	// CauseDriver: the GPU's driver cannot be used.
+	CauseDriver Cause = "driver-unusable"
+	// CauseHeldDevice: claims hold a device that no longer exists.
+	CauseHeldDevice Cause = "held-device-gone"
+	// CauseNotPrepared: a device could not be prepared.
+	CauseNotPrepared Cause = "not-prepared"
+	// CauseCheck: the check of the GPU failed for another reason.
+	CauseCheck Cause = "check-failed"
+)
+
+// XIDCause is the cause that is an error of NVIDIA's driver: "xid-79".
+func XIDCause(xid uint64) Cause { return Cause("xid-" + strconv.FormatUint(xid, 10)) }
+
+// CauseOf returns the cause that an error has by its Cause method, or that it is known by.
+func CauseOf(err error) Cause {
+	var caused interface{ Cause() Cause }
+	var driver *DriverError
+	switch {
+	case errors.As(err, &caused):
+		return caused.Cause()
+	case errors.Is(err, ErrLost):
+		return CauseLost
+	case errors.As(err, &driver):
+		return CauseDriver
+	case errors.Is(err, context.DeadlineExceeded):
+		return CauseNoAnswer
+	}
+	return CauseCheck
+}
+
 // HealthEvent is something that happened to a GPU. A caller that takes a GPU
 // out of service for a fatal one keeps the event, as it is and in a file, until
 // the vendor says that it is over: the driver reports it only once.
@@ -8,6 +72,8 @@ type HealthEvent struct {
 	PCIAddress string `json:"pciAddress"`
 	// Fatal means that nothing new may be put on the GPU.
 	Fatal bool `json:"fatal,omitempty"`
+	// Cause is what happened, in a word.
+	Cause Cause `json:"cause,omitempty"`
 	// Message says to a person what happened and what to do.
 	Message string `json:"message"`
 

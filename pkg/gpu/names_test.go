@@ -65,8 +65,6 @@ func TestGPUAndPoolName(t *testing.T) {
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeGPU}.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.GPUName())
 	assert.Equal(t, "node-a", names.PoolName("node-a"))
-	assert.Equal(t, "node-a", names.NodeOfPool(names.PoolName("node-a")))
-	assert.Equal(t, "node-a.example.com", names.NodeOfPool("node-a.example.com/gpu-0000-c1-00-0"), "a pool of version 0.1")
 }
 
 // The device's name alone says which GPU it belongs to.

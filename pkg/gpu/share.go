@@ -1,22 +1,27 @@
 package gpu
 
+import "strings"
+
 // Basis says in what a share is measured. It is published as the attribute
-// "share", because a claim chooses by it.
+// "shareUnit", because a claim chooses by it.
 type Basis string
 
 // The bases of shares.
 const (
 	// ByMemory is a share of so many bytes.
-	ByMemory Basis = "memory"
+	ByMemory Basis = "Memory"
 	// ByFraction is a share of so much of the memory, from 0 to 1.
-	ByFraction Basis = "fraction"
+	ByFraction Basis = "Fraction"
 )
 
 // Bases lists the bases of shares, in the order in which they are offered.
 func Bases() []Basis { return []Basis{ByMemory, ByFraction} }
 
+// Word is the basis in names of devices and in texts: "memory".
+func (b Basis) Word() string { return strings.ToLower(string(b)) }
+
 // Strategy is how the holders of shares take turns on what they share. It is
-// published, in lower case, as the attribute "sharing".
+// published as the attribute "sharingStrategy".
 type Strategy string
 
 // The strategies.
@@ -112,7 +117,7 @@ func ShareOf(p Placement, by Basis, s Sharing) Placement {
 }
 
 // ShareName is the name of the share device of a device.
-func ShareName(device string, by Basis) string { return device + "-" + string(by) + "-share" }
+func ShareName(device string, by Basis) string { return device + "-" + by.Word() + "-share" }
 
 // Base is what exists in the hardware for the placement: of a share what is
 // shared, of all others the placement itself.

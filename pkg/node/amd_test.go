@@ -101,7 +101,7 @@ func TestAMDClaim(t *testing.T) {
 	assert.NotContains(t, spec, "nvidia")
 	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
-	for _, part := range []string{`"profile":{"string":"cpx"}`, `"memoryPartition":{"string":"NPS1"}`, `"partitionIndex":{"int":3}`, `"memoryBytes":{"int":`} {
+	for _, part := range []string{`"profile":{"string":"cpx"}`, `"memoryPartition":{"string":"NPS1"}`, `"partitionIndex":{"int":3}`, `"memory":{"int":`} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), ""), part)
 	}
 	assert.Len(t, m.records(), 1)

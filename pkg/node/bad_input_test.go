@@ -110,7 +110,7 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1), 0o600))
 
 	k, stop = m.start()
-	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
+	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a cannot be used: it has version 2")
 	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
 	b := nodetest.Allocate(t, m.api, "b", card1)
 	k.mustPrepare(b)

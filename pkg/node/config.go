@@ -40,11 +40,11 @@ type Config struct {
 	ManagedNodes labels.Selector `json:"-"`
 	// AdoptForeign: partitions that Tranche did not create and nobody uses are removed.
 	AdoptForeign bool
-	// LegacyResources has the extended resource that whole GPUs stand for, beside their
+	// ExtendedResources has the extended resource that whole GPUs stand for, beside their
 	// device classes, by vendor ("nvidia.com/gpu").
-	LegacyResources map[gpu.Vendor]string
-	// LegacyMIGResources: the settings of GPUs say what nvidia.com/mig-<profile> stands for.
-	LegacyMIGResources bool
+	ExtendedResources map[gpu.Vendor]string
+	// MIGExtendedResources: the settings of GPUs say what nvidia.com/mig-<profile> stands for.
+	MIGExtendedResources bool
 	// MPSDir is the folder of the MPS daemons, with the same path in the pod and on the
 	// host.
 	MPSDir string

@@ -257,7 +257,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 func TestPreparable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "profile.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Off"}}}`), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "layouts": {"0000:01:00.0": {"partitioning": "Off"}}}`), 0o600))
 	applied, err := partition.OpenState(file)
 	require.NoError(t, err)
 	records, _, err := ledger.Open(filepath.Join(dir, "claims"))

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,38 @@ func TestNoLongerOffered(t *testing.T) {
 		names := strings.Join(deviceNames(devicesOn(t, s.machine, card0)), " ")
 		return !strings.Contains(names, "1g-10gb") && strings.Contains(names, half0)
 	}, nodetest.Patience, nodetest.Tick)
+}
+
+// A profile has static partitions also at positions that claims are not offered otherwise. What a
+// claim holds there stays until it is released.
+func TestPositionsOfStaticPartitions(t *testing.T) {
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	k, _ := s.start()
+	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
+	const third = card0 + "-mig-1g-10gb-me-3"
+	withEngines := func() []string {
+		all := slices.DeleteFunc(deviceNames(devicesOn(t, s.machine, card0)), func(name string) bool { return !strings.Contains(name, "-me-") })
+		slices.Sort(all)
+		return all
+	}
+	usual := withEngines()
+	require.NotEmpty(t, usual)
+	require.NotContains(t, usual, third)
+
+	static := snapshot(t, "static", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 3}, {profile: 1g.10gb+me, count: 1}]}}]")
+	task := s.ask(v1beta1.Applying, nothing, static)
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
+	require.Eventually(t, func() bool { return slices.Equal(withEngines(), []string{third}) }, nodetest.Patience, nodetest.Tick)
+	a := nodetest.Allocate(t, s.api, "a", third)
+	k.mustPrepare(a)
+
+	task = s.ask(v1beta1.Applying, static, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
+	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
+	all := append(slices.Clone(usual), third)
+	slices.Sort(all)
+	require.Eventually(t, func() bool { return slices.Equal(withEngines(), all) }, nodetest.Patience, nodetest.Tick)
+	require.Empty(t, k.unprepare(a))
+	require.Eventually(t, func() bool { return slices.Equal(withEngines(), usual) }, nodetest.Patience, nodetest.Tick)
 }
 
 // A profile that does not fit is refused before anything is touched.

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
-const cpxNPS4 = "[{gpus: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}]"
+const cpxNPS4 = "[{gpus: {vendor: amd}, xcp: {computePartition: CPX, memoryPartition: NPS4}}]"
 
 // steerAMD is a machine with AMD GPUs whose memory mode may be changed.
 func steerAMD(t *testing.T) *steered {
@@ -59,7 +59,7 @@ func TestMemoryModeOfProfile(t *testing.T) {
 	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "a reboot has lost the modes")
 	k.works(nodetest.Allocate(t, s.api, "b", cpx3))
 
-	task = s.ask(v1beta1.RollingBack, snapshot(t, "spx-nps1", "[{amd: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
+	task = s.ask(v1beta1.RollingBack, snapshot(t, "spx-nps1", "[{xcp: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
@@ -141,7 +141,7 @@ func TestComputeModeOfProfile(t *testing.T) {
 	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.start()
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
-	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "dpx", "[{amd: {computePartition: DPX}}]"))
+	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "dpx", "[{xcp: {computePartition: DPX}}]"))
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Equal(t, "DPX", s.mode())
 }

@@ -80,7 +80,7 @@ func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
 	report := HardwareReport{GPUs: make([]ReportedGPU, len(gpus))}
 	var wg sync.WaitGroup
 	for i, g := range gpus {
-		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problem: g.Problem, Devices: held[g.PCIAddress]}
+		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problem: g.Problem.Message, Devices: held[g.PCIAddress]}
 		wg.Go(func() { m.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
 	}
 	wg.Wait()

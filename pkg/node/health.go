@@ -33,7 +33,7 @@ func (m *monitor) watchHealth(ctx context.Context, o *inventory.VendorDriver) {
 
 // problems checks the health of the GPUs that answered: fatal errors that are not over, and
 // what the driver reports now. The problems are by PCI address.
-func (m *monitor) problems(ctx context.Context, answer []gpu.GPU) map[string]string {
+func (m *monitor) problems(ctx context.Context, answer []gpu.GPU) map[string]gpu.Problem {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	found := make([]error, len(answer))
@@ -48,10 +48,10 @@ func (m *monitor) problems(ctx context.Context, answer []gpu.GPU) map[string]str
 		})
 	}
 	wg.Wait()
-	problems := map[string]string{}
+	problems := map[string]gpu.Problem{}
 	for i, err := range found {
 		if err != nil {
-			problems[answer[i].PCIAddress] = err.Error()
+			problems[answer[i].PCIAddress] = gpu.ProblemOf(err)
 		}
 	}
 	for _, e := range m.troubles.List() {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -66,12 +67,12 @@ func TestFatalXID(t *testing.T) {
 	note := nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", "GPU "+card0+" is not used for new claims: ")
 	assert.Contains(t, note, "119")
 	assert.Contains(t, note, small0+" is held by claim team/claim-a, pod pod-a")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
+	awaitDevices(t, m.api, false, isUnhealthy(address0, gpu.XIDCause(119)))
 
 	stop()
 	m.faults(nvdriver.Faults{})
 	_, stop = m.start()
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
+	awaitDevices(t, m.api, false, isUnhealthy(address0, gpu.XIDCause(119)))
 
 	// A GPU is reset while the plugin runs. Its errors are lost until the plugin watches it.
 	var strikes []nvdriver.XID
@@ -122,9 +123,20 @@ func TestRecoveryActionIsAskedFor(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: address1, Action: "reset"}}})
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", card1), "nvidia-smi --gpu-reset -i "+address1)
+	awaitDevices(t, m.api, false, isUnhealthy(address1, gpu.CauseRecovery))
 	m.faults(nvdriver.Faults{})
 	nodetest.AwaitEvent(t, m.api, "GPUHealthy", card1)
 	awaitDevices(t, m.api, false, untainted)
+}
+
+// isUnhealthy reports whether the devices of one GPU, and no others, have the taint with a cause.
+func isUnhealthy(address string, cause gpu.Cause) func(resourceapi.Device) bool {
+	return func(d resourceapi.Device) bool {
+		if onGPU(d) != address {
+			return untainted(d)
+		}
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintUnhealthy && d.Taints[0].Value == string(cause)
+	}
 }
 
 func onGPU(d resourceapi.Device) string {

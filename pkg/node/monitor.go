@@ -51,7 +51,7 @@ func newMonitor(ctx context.Context, b *base, c *claims) *monitor {
 		failures: inventory.Failures{FirstRetry: cmp.Or(b.firstRetry, firstRetry)},
 		publisher: publisher.New(publisher.Config{
 			Node: b.NodeName, Client: b.client, GPUs: b.gpus, Drivers: b.drivers, Ledger: b.records, Applied: b.applied, Sharing: sharing,
-			Events: b.events, Metrics: b.metrics, LegacyResources: b.LegacyResources, MIGResources: b.LegacyMIGResources,
+			Events: b.events, Metrics: b.metrics, ExtendedResources: b.ExtendedResources, MIGResources: b.MIGExtendedResources,
 		}),
 	}
 }

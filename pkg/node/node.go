@@ -208,9 +208,6 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	}
 	p.gpus.Adopt(p.NodeName, published)
 	slices.Adopt(ctx, published)
-	if err := slices.RemoveOtherPools(ctx, published); err != nil {
-		return err
-	}
 	if err := slices.DetectFeatures(ctx); err != nil {
 		return err
 	}

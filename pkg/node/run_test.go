@@ -50,7 +50,7 @@ func TestMetadata(t *testing.T) {
 	k.mustPrepare(c)
 	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
-	for _, part := range []string{`"profile":{"string":"1g.10gb"}`, `"memoryBytes":{"int":`, `"parentUUID":{"string":"GPU-`, `"uuid":{"string":"MIG-`} {
+	for _, part := range []string{`"profile":{"string":"1g.10gb"}`, `"memory":{"int":`, `"parentUUID":{"string":"GPU-`, `"uuid":{"string":"MIG-`} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), ""), part)
 	}
 	require.Empty(t, k.unprepare(c))

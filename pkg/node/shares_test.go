@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -30,7 +31,7 @@ const (
 // controller had had it applied.
 func (m *machine) profile(rule string) {
 	m.t.Helper()
-	applied := map[string]any{"version": 1, "applied": map[string]any{"wish": snapshot(m.t, "default", "["+rule+"]")}}
+	applied := map[string]any{"version": 1, "applied": map[string]any{"profile": snapshot(m.t, "default", "["+rule+"]")}}
 	data, err := json.Marshal(applied)
 	require.NoError(m.t, err)
 	name, err := filepath.Rel(m.path(""), m.config.profileFile())
@@ -97,9 +98,12 @@ func TestTwoSharesOnOneGPU(t *testing.T) {
 	g, ok := publishedDevice(t, m.api, card0)
 	require.True(t, ok)
 	assert.Equal(t, *g.Attributes["uuid"].StringValue, facts.UUID)
-	assert.Equal(t, int64(500), facts.Amount.Fraction)
-	assert.Positive(t, facts.Amount.Memory)
-	assert.Equal(t, gpu.IsolationNone, facts.Isolation, "no MPS on this machine")
+	assert.Equal(t, telemetry.DeviceFacts{
+		UUID: facts.UUID, ShareUnit: gpu.ByFraction, SharingStrategy: gpu.TimeSlicing, Isolation: gpu.IsolationNone,
+	}, facts, "no MPS on this machine")
+	for name, a := range map[string]string{names.AttributeShareUnit: string(facts.ShareUnit), names.AttributeSharingStrategy: string(facts.SharingStrategy)} {
+		assert.Contains(t, string(status.Data.Raw), `"`+name+`":"`+a+`"`, "the keys are the names of the attributes")
+	}
 
 	c := nodetest.Allocate(t, m.api, "c", small0)
 	assert.False(t, k.granted(c), "a partition of a GPU that is shared")
@@ -145,8 +149,8 @@ func TestMetadataOfAShare(t *testing.T) {
 		told.Write(data)
 	}
 	text := strings.Join(strings.Fields(told.String()), "")
-	assert.Contains(t, text, `"memoryBytes":{"int":2097152000}`)
-	assert.Contains(t, text, `"share":{"string":"memory"}`)
+	assert.Contains(t, text, `"memory":{"int":2097152000}`)
+	assert.Contains(t, text, `"shareUnit":{"string":"Memory"}`)
 }
 
 // New settings hold for each GPU from the moment on at which nobody holds a
@@ -176,20 +180,20 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
 }
 
-// What a vendor's old resource means is said by the settings of each GPU.
-func TestLegacyResourceIsAReplica(t *testing.T) {
+// What a vendor's extended resource means is said by the settings of each GPU.
+func TestExtendedResourceIsAReplica(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
-	m.profile("{legacyResource: Replica, gpus: {pciAddresses: ['" + pci0 + "']}}")
+	m.config.ExtendedResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
+	m.profile("{extendedResource: {as: Replica}, gpus: {pciAddresses: ['" + pci0 + "']}}")
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
-	var legacy []string
+	var serving []string
 	for _, d := range nodetest.Published(t, m.api) {
-		if d.Attributes["legacyResource"].StringValue != nil {
-			legacy = append(legacy, d.Name)
+		if d.Attributes[names.AttributeExtendedResourceName].StringValue != nil {
+			serving = append(serving, d.Name)
 		}
 	}
-	assert.ElementsMatch(t, []string{fraction0, card1}, legacy)
+	assert.ElementsMatch(t, []string{fraction0, card1}, serving)
 }
 
 // Shares of AMD GPUs are held side by side, and so are those of partitions: the

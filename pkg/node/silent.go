@@ -11,16 +11,16 @@ import (
 // expectSilent handles drivers that cannot be used, or list no GPU: failed says why. It returns
 // the problems of their GPUs, by PCI address. Those that the plugin has not seen since it started
 // are added with their last devices: claims may hold them.
-func (m *monitor) expectSilent(ctx context.Context, failed map[gpu.Vendor]error) map[string]string {
+func (m *monitor) expectSilent(ctx context.Context, failed map[gpu.Vendor]error) map[string]gpu.Problem {
 	m.drivers.SetUnlisted(ctx, failed)
-	problems, known := map[string]string{}, map[string]bool{}
+	problems, known := map[string]gpu.Problem{}, map[string]bool{}
 	isSilent := func(g *gpu.GPU) bool {
 		if err := m.drivers.WhyNot(g.Vendor); err != nil {
-			problems[g.PCIAddress] = "its driver cannot be used: " + err.Error()
+			problems[g.PCIAddress] = gpu.Problem{Cause: gpu.CauseDriver, Message: "its driver cannot be used: " + err.Error()}
 		} else if err := failed[g.Vendor]; err != nil {
-			problems[g.PCIAddress] = "its driver lists no GPU: " + err.Error()
+			problems[g.PCIAddress] = gpu.Problem{Cause: gpu.CauseDriver, Message: "its driver lists no GPU: " + err.Error()}
 		}
-		return problems[g.PCIAddress] != ""
+		return problems[g.PCIAddress].Message != ""
 	}
 	for _, g := range m.gpus.List() {
 		known[g.PCIAddress] = true

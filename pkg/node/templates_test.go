@@ -21,7 +21,7 @@ import (
 // A template is, byte for byte, what the plugin publishes on such a machine. Only what the
 // API server adds, and the owner, are not in it.
 func TestTemplatesAreWhatThePluginPublishes(t *testing.T) {
-	legacy := map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}
+	resources := map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}
 	inventories := models.InventoryNames()
 	if testing.Short() {
 		inventories = []string{"h100x2-mi300x2", "mixed"}
@@ -35,9 +35,9 @@ func TestTemplatesAreWhatThePluginPublishes(t *testing.T) {
 				machine, inventory.NoMPS = newMachine, true
 			}
 			m := machine(t, nodetest.NewAPI())
-			m.simulated.Inventory, m.config.LegacyResources = name, legacy
+			m.simulated.Inventory, m.config.ExtendedResources = name, resources
 			_, _ = m.start()
-			want, err := preview.Slices(preview.Node{Name: nodetest.NodeName, Inventory: inventory, LegacyResources: legacy})
+			want, err := preview.Slices(preview.Node{Name: nodetest.NodeName, Inventory: inventory, ExtendedResources: resources})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, m.api, names.DriverName)) == len(want) },
 				nodetest.Patience, nodetest.Tick, "not published")

@@ -114,7 +114,9 @@ func TestDriverUpgrade(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return tainted(t, m.api, names.TaintDriverUpgrade)+tainted(t, m.api, names.TaintUnhealthy) == 0
 	}, nodetest.Patience, nodetest.Tick, "the taints go")
-	assert.Equal(t, "590.44.01", *nodetest.Published(t, m.api)[0].Attributes["driverVersion"].StringValue)
+	attributes := nodetest.Published(t, m.api)[0].Attributes
+	assert.Equal(t, "590.44.1", *attributes["driverVersion"].VersionValue)
+	assert.Equal(t, "13.1.0", *attributes["cudaDriverVersion"].VersionValue)
 
 	require.Eventually(t, func() bool { return m.recordCount() == 1 }, nodetest.Patience, nodetest.Tick, "what was released is forgotten, what is held is not")
 	assert.Empty(t, k.unprepare(stays))

@@ -44,7 +44,7 @@ func (n *Node) Apply(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboo
 func (n *Node) RollBack(ctx context.Context, to v1beta1.ProfileSnapshot, allowReboot bool) v1beta1.Task {
 	n.working.Lock()
 	defer n.working.Unlock()
-	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Snapshot.Hash == to.Hash {
+	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Applied.Snapshot.Hash == to.Hash {
 		if err := n.update(journal.reopen); err != nil {
 			return failed(err)
 		}

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,9 +15,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// journalVersion is the version of the file that this code writes. A reader ignores
-// unknown fields and refuses a higher version.
-const journalVersion = 1
+// journalFormat is the format of the file.
+var journalFormat = durable.Format{Version: 1, MinReader: 1}
 
 // brokenSuffix is appended to the name of a file that cannot be read.
 const brokenSuffix = ".broken"
@@ -27,7 +25,6 @@ const brokenSuffix = ".broken"
 // hardware is changed, so that partitions that are found later can be recognized. Files
 // exist on nodes: the JSON keys do not change.
 type journal struct {
-	Version int `json:"version"`
 	// Applied is the applied profile.
 	Applied resolvedProfile `json:"applied"`
 	// Applying is the profile that is being applied, or whose application failed. Some
@@ -35,43 +32,61 @@ type journal struct {
 	Applying *resolvedProfile `json:"applying,omitempty"`
 	// Layouts are the current layouts of the GPUs, by PCI address: those of Applied, or of
 	// Applying for GPUs that are done.
-	Layouts map[string]profile.Layout `json:"shapes,omitempty"`
+	Layouts map[string]profile.Layout `json:"layouts,omitempty"`
 	// Before are the modes that the GPUs had before Applying began. A GPU that stopped
 	// answering meanwhile keeps its entry.
-	Before map[string]gpu.Modes `json:"before,omitempty"`
+	Before map[string]gpu.Modes `json:"modesBefore,omitempty"`
 	// Ours are the placements of static partitions that were created, or were about to be,
 	// on GPUs that are not done.
-	Ours map[string][]gpu.Placement `json:"ours,omitempty"`
+	Ours map[string][]gpu.Placement `json:"ownPlacements,omitempty"`
 	// Previous is the profile that was applied before Applied. The controller may roll back
 	// to it after Applied is complete.
-	Previous *previous `json:"last,omitempty"`
+	Previous *previous `json:"previous,omitempty"`
 	// Step describes the last step that began, for people.
 	Step string `json:"step,omitempty"`
+
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
 }
 
 // resolvedProfile is a profile with the layouts that it was resolved to on this node's
 // GPUs, by PCI address. Static partitions keep their positions.
 type resolvedProfile struct {
-	Snapshot v1beta1.ProfileSnapshot   `json:"wish"`
-	Layouts  map[string]profile.Layout `json:"shapes,omitempty"`
+	Snapshot v1beta1.ProfileSnapshot   `json:"profile"`
+	Layouts  map[string]profile.Layout `json:"layouts,omitempty"`
 	// Vendors are the vendors of the GPUs, sorted.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`
 
 	// unchanged are the GPUs that the profile leaves as they are when it is applied for the
 	// first time. Later, they keep Layouts.
 	unchanged []string
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
+}
+
+// UnmarshalJSON keeps the keys of a newer version.
+func (r *resolvedProfile) UnmarshalJSON(data []byte) (err error) {
+	type plain resolvedProfile
+	r.unknown, err = durable.Unmarshal(data, (*plain)(r))
+	return err
+}
+
+// MarshalJSON adds the keys of a newer version.
+func (r resolvedProfile) MarshalJSON() ([]byte, error) {
+	type plain resolvedProfile
+	return durable.Marshal(plain(r), r.unknown)
 }
 
 // previous is a profile that was applied, and the modes that the GPUs had then.
 type previous struct {
-	resolvedProfile
-	Before map[string]gpu.Modes `json:"before,omitempty"`
+	Applied resolvedProfile      `json:"applied"`
+	Before  map[string]gpu.Modes `json:"modesBefore,omitempty"`
 }
 
 // reopen returns the journal as if Applied were still being applied.
 func (in journal) reopen() journal {
 	given := in.Applied
-	in.Applied, in.Applying, in.Before, in.Previous = in.Previous.resolvedProfile, &given, in.Previous.Before, nil
+	in.Applied, in.Applying, in.Before, in.Previous = in.Previous.Applied, &given, in.Previous.Before, nil
 	return in
 }
 
@@ -168,7 +183,7 @@ func (in journal) finish(to resolvedProfile, seen []profile.NodeGPU) journal {
 		in.Layouts[seen[i].PCIAddress] = to.Layouts[seen[i].PCIAddress]
 	}
 	if in.Applied.Snapshot.Hash != to.Snapshot.Hash {
-		in.Previous = &previous{resolvedProfile: in.Applied, Before: in.Before}
+		in.Previous = &previous{Applied: in.Applied, Before: in.Before}
 	}
 	in.Applied, in.Applying, in.Step = to, nil, ""
 	for i := range seen {
@@ -177,7 +192,8 @@ func (in journal) finish(to resolvedProfile, seen []profile.NodeGPU) journal {
 	return in
 }
 
-// unreadError says that the file cannot be read now. It may be whole, and is not replaced.
+// unreadError says that the file cannot be read now, or needs a newer version. It may be whole, and is
+// not replaced.
 type unreadError struct{ err error }
 
 func (e *unreadError) Error() string {
@@ -186,7 +202,8 @@ func (e *unreadError) Error() string {
 func (e *unreadError) Unwrap() error { return e.err }
 
 // readJournal reads the file. It is empty for a new node, which has no file. A file that
-// cannot be decoded is renamed, so that the next write does not overwrite it.
+// cannot be decoded is renamed, so that the next write does not overwrite it. A file that needs a newer
+// version stays.
 func readJournal(file string) (journal, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,8 +213,8 @@ func readJournal(file string) (journal, error) {
 		return journal{}, &unreadError{err}
 	}
 	in, err := decodeJournal(data)
-	if err == nil {
-		return in, nil
+	if err == nil || errors.As(err, new(*unreadError)) {
+		return in, err
 	}
 	aside := file + brokenSuffix
 	if rename := os.Rename(file, aside); rename != nil {
@@ -208,18 +225,18 @@ func readJournal(file string) (journal, error) {
 
 func decodeJournal(data []byte) (journal, error) {
 	var in journal
-	if err := json.Unmarshal(data, &in); err != nil {
-		return journal{}, fmt.Errorf("no valid JSON: %w", err)
-	}
-	if in.Version < 1 || in.Version > journalVersion {
-		return journal{}, fmt.Errorf("version is %d, this driver knows 1 to %d", in.Version, journalVersion)
+	var err error
+	if in.unknown, err = journalFormat.Decode(data, &in); errors.As(err, new(*durable.NewerError)) {
+		return journal{}, &unreadError{err}
+	} else if err != nil {
+		return journal{}, err
 	}
 	all := []map[string]profile.Layout{in.Layouts, in.Applied.Layouts}
 	if in.Applying != nil {
 		all = append(all, in.Applying.Layouts)
 	}
 	if in.Previous != nil {
-		all = append(all, in.Previous.Layouts)
+		all = append(all, in.Previous.Applied.Layouts)
 	}
 	for _, layouts := range all {
 		if err := checkLayouts(layouts); err != nil {
@@ -249,8 +266,7 @@ func checkLayouts(layouts map[string]profile.Layout) error {
 
 // writeJournal writes the file so that it survives a crash.
 func writeJournal(file string, in journal) error {
-	in.Version = journalVersion
-	data, err := json.Marshal(in)
+	data, err := journalFormat.Encode(in, in.unknown)
 	if err != nil {
 		return fmt.Errorf("encode the applied profile: %w", err)
 	}

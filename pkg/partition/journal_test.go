@@ -3,6 +3,7 @@ package partition
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,32 +11,69 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
-// A reader of an older or a newer version leaves what it does not know.
-func TestUnknownFieldsAreLeft(t *testing.T) {
-	in, err := decodeJournal([]byte(`{"version": 1, "new": {"a": 1}, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h", "more": 1},
-		"shapes": {"0000:01:00.0": {"cut": "Static", "more": 2, "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g.10gb", "start": 3, "size": 1}]}}}}`))
+// What a newer version wrote beside what this one knows stays with the profile that it is about.
+func TestUnknownKeysAreKept(t *testing.T) {
+	in, err := decodeJournal([]byte(`{"version": 2, "minReader": 1, "new": {"a": 1}, "applied": {"profile": {"profileName": "p", "source": "Label", "hash": "h", "more": 1}, "more": 2,
+		"layouts": {"0000:01:00.0": {"partitioning": "Static", "more": 3, "static": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g.10gb", "start": 3, "size": 1}]}}}}`))
 	require.NoError(t, err)
 	assert.Equal(t, "p", in.Applied.Snapshot.ProfileName)
 	assert.Equal(t, static(ones(hopper, 3)...), in.Applied.Layouts[hopper])
+
+	file := filepath.Join(memory.TempDir(t), "profile.json")
+	to := resolvedProfile{Snapshot: v1beta1.ProfileSnapshot{Hash: "other"}}
+	require.NoError(t, writeJournal(file, in.begin(to, nil).finish(to, nil)))
+	in, err = readJournal(file)
+	require.NoError(t, err)
+	assert.Equal(t, durable.Unknown{"new": json.RawMessage(`{"a":1}`)}, in.unknown)
+	assert.Empty(t, in.Applied.unknown)
+	assert.Equal(t, durable.Unknown{"more": json.RawMessage("2")}, in.Previous.Applied.unknown)
+}
+
+// Every key of the file, as it stays.
+func TestJournalFormat(t *testing.T) {
+	var in journal
+	filled.Value(&in)
+	part := ones(hopper, 3)[0]
+	layout := map[string]profile.Layout{hopper: {}}
+	for _, r := range []*resolvedProfile{&in.Applied, in.Applying, &in.Previous.Applied} {
+		filled.Value(r)
+		r.Layouts = layout
+	}
+	full := in.Applied.Layouts[hopper]
+	filled.Value(&full)
+	full.Static = []gpu.Placement{part}
+	layout[hopper] = full
+	in.Layouts, in.Ours = layout, map[string][]gpu.Placement{hopper: {part}}
+	file := filepath.Join(memory.TempDir(t), "profile.json")
+	require.NoError(t, writeJournal(file, in))
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/profile.json", data)
+	again, err := readJournal(file)
+	require.NoError(t, err)
+	assert.Equal(t, in, again)
 }
 
 func TestBadIntents(t *testing.T) {
-	const layout = `{"0000:01:00.0": {"layout": [{"gpu": "0000:02:00.0", "type": "mig", "profile": "1g.10gb"}]}}`
+	const layout = `{"0000:01:00.0": {"static": [{"gpu": "0000:02:00.0", "type": "mig", "profile": "1g.10gb"}]}}`
 	for name, tt := range map[string]struct{ data, want string }{
 		"empty":               {"", "no valid JSON"},
 		"not JSON":            {"profile: x", "no valid JSON"},
-		"no version":          {"{}", "version is 0, this driver knows 1 to 1"},
-		"a newer version":     {`{"version": 2}`, "version is 2"},
-		"another GPU's":       {`{"version": 1, "shapes": ` + layout + `}`, "layout of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is not a partition of it"},
-		"of what is applied":  {`{"version": 1, "applied": {"shapes": ` + layout + `}}`, "is not a partition of it"},
-		"of what is to be":    {`{"version": 1, "applying": {"shapes": ` + layout + `}}`, "is not a partition of it"},
-		"of what was":         {`{"version": 1, "last": {"shapes": ` + layout + `}}`, "is not a partition of it"},
-		"of what may be ours": {`{"version": 1, "ours": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is not a partition of it"},
+		"no version":          {"{}", "version is 0, minReader 0"},
+		"a newer version":     {`{"version": 2}`, "read the applied profile, which is retried: it has version 2 and needs a plugin that reads version 2"},
+		"another GPU's":       {`{"version": 1, "layouts": ` + layout + `}`, "layout of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is not a partition of it"},
+		"of what is applied":  {`{"version": 1, "applied": {"layouts": ` + layout + `}}`, "is not a partition of it"},
+		"of what is to be":    {`{"version": 1, "applying": {"layouts": ` + layout + `}}`, "is not a partition of it"},
+		"of what was":         {`{"version": 1, "previous": {"applied": {"layouts": ` + layout + `}}}`, "is not a partition of it"},
+		"of what may be ours": {`{"version": 1, "ownPlacements": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is not a partition of it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := decodeJournal([]byte(tt.data))
@@ -44,25 +82,37 @@ func TestBadIntents(t *testing.T) {
 	}
 }
 
-// What is written is read again, and a broken one of a newer driver is kept.
+// What is written is read again. A broken file is set aside; one of a newer version stays, and is neither
+// used nor replaced.
 func TestIntentSurvives(t *testing.T) {
 	p, n := startPlace(t, hopper, mi300)
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
 	want := n.journal()
-	want.Version = journalVersion
 	got, err := readJournal(p.file)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 
 	data, err := os.ReadFile(p.file)
 	require.NoError(t, err)
-	newer := strings.Replace(string(data), `"version":1`, `"version":9`, 1)
+	newer := strings.Replace(string(data), `"version":1,"minReader":1`, `"version":9,"minReader":9`, 1)
 	require.NoError(t, os.WriteFile(p.file, []byte(newer), 0o600))
-	_, err = readJournal(p.file)
-	require.ErrorContains(t, err, "version is 9, this driver knows 1 to 1")
-	kept, err := os.ReadFile(p.file + brokenSuffix)
+	later, err := OpenState(p.file)
+	require.ErrorContains(t, err, "run the newer version of Tranche on this node again")
+	assert.Empty(t, later.Applied())
+	for _, s := range []*State{n.State, later} {
+		require.ErrorAs(t, s.update(func(in journal) journal { return in }), new(*durable.NewerError))
+	}
+	assert.Equal(t, want.Applied.Snapshot, n.Applied(), "what is known stays")
+	kept, err := os.ReadFile(p.file)
 	require.NoError(t, err)
 	assert.Equal(t, newer, string(kept))
+
+	require.NoError(t, os.WriteFile(p.file, []byte("{"), 0o600))
+	_, err = readJournal(p.file)
+	require.ErrorContains(t, err, "no valid JSON")
+	kept, err = os.ReadFile(p.file + brokenSuffix)
+	require.NoError(t, err)
+	assert.Equal(t, "{", string(kept))
 }
 
 // A journal that cannot be read now is read later, and not replaced before.
@@ -111,7 +161,7 @@ func TestIntentComesFirst(t *testing.T) {
 }
 
 func text(t *testing.T, in journal) string {
-	data, err := json.Marshal(in)
+	data, err := journalFormat.Encode(in, in.unknown)
 	require.NoError(t, err)
 	return string(data)
 }
@@ -119,9 +169,9 @@ func text(t *testing.T, in journal) string {
 // A file that nobody would write changes nothing but what the node follows, and
 // cannot make the driver take what is another GPU's for its own.
 func FuzzDecodeIntent(f *testing.F) {
-	f.Add([]byte(`{"version": 1, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h"}}}`))
-	f.Add([]byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Static", "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g"}]}}, "ours": {"a": []}}`))
-	f.Add([]byte(`{"version": 1, "applying": {"wish": {"hash": "x"}}, "before": {"0000:01:00.0": {"mig": "on"}}, "last": {"before": {}}}`))
+	f.Add([]byte(`{"version": 1, "applied": {"profile": {"profileName": "p", "source": "Label", "hash": "h"}}, "more": 1}`))
+	f.Add([]byte(`{"version": 1, "layouts": {"0000:01:00.0": {"partitioning": "Static", "static": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g"}]}}, "ownPlacements": {"a": []}}`))
+	f.Add([]byte(`{"version": 1, "applying": {"profile": {"hash": "x"}}, "modesBefore": {"0000:01:00.0": {"mig": "on"}}, "previous": {"modesBefore": {}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in, err := decodeJournal(data)
 		if err != nil {
@@ -137,7 +187,6 @@ func FuzzDecodeIntent(f *testing.F) {
 		require.NoError(t, writeJournal(file, in))
 		again, err := readJournal(file)
 		require.NoError(t, err)
-		in.Version = journalVersion
 		require.Equal(t, text(t, in), text(t, again))
 	})
 }

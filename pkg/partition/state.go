@@ -105,8 +105,9 @@ func (s *State) journal() journal {
 	return now
 }
 
-// refresh reads the file if another process has written it, or if it could not be read before. If
-// it cannot be decoded, a newer plugin wrote it, and the known content stays. The caller holds write.
+// refresh reads the file if another process has written it, or if it could not be read before. It fails
+// if the file cannot be read, or needs a newer version. If the file is broken, the known content stays.
+// The caller holds write.
 func (s *State) refresh() (journal, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +125,12 @@ func (s *State) refresh() (journal, error) {
 	case err != nil:
 		return s.now, &unreadError{err}
 	}
+	in, err := decodeJournal(data)
+	if errors.As(err, new(*unreadError)) {
+		return s.now, err
+	}
 	s.version = version
-	if in, err := decodeJournal(data); err == nil {
+	if err == nil {
 		s.now = in
 	}
 	return s.now, nil

@@ -35,7 +35,7 @@ func profiles() []cluster.Profile {
 	}
 	balanced := static("1g.10gb", ptr.To(int32(2)))
 	balanced.Partitions = append(balanced.Partitions, v1beta1.StaticPartition{Profile: "3g.40gb"})
-	two := int32(2)
+	two, replica := int32(2), &v1beta1.ExtendedResource{As: v1beta1.AsReplica}
 	return cluster.Profiles([]v1beta1.PartitionProfile{
 		profile("dynamic"),
 		profile("all-1g.10gb", v1beta1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
@@ -43,11 +43,11 @@ func profiles() []cluster.Profile {
 		profile("cpx-nps4", v1beta1.Rule{GPUs: amd, XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
 		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}),
 		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: "Replica"}, v1beta1.Rule{Unchanged: true}),
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: replica}, v1beta1.Rule{Unchanged: true}),
 		profile("mixture",
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Count: &two}, ExtendedResource: "Replica"},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Count: &two}, ExtendedResource: replica},
 			v1beta1.Rule{Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1beta1.TimeSlicing}}),
 	}, []v1beta1.GPUNode{
 		gpunodes.WithProfile("node-b", "all-1g.10gb").GPUNode,

@@ -11,24 +11,24 @@ import (
 // change.
 type Layout struct {
 	// Partitioning says when partitions of an NVIDIA GPU are created.
-	Partitioning Partitioning `json:"cut,omitempty"`
+	Partitioning Partitioning `json:"partitioning,omitempty"`
 	// Named: a rule mentions MIG, for PartitioningDynamic. A GPU that changes its MIG mode only by a
 	// reset is then in MIG mode. Otherwise its mode does not change.
-	Named bool `json:"named,omitempty"`
+	Named bool `json:"migNamed,omitempty"`
 	// Profiles are the full names of the profiles that claims can have; nil: all.
 	Profiles []string `json:"profiles,omitempty"`
 	// NoWhole: claims cannot have the whole GPU.
-	NoWhole bool `json:"noWhole,omitempty"`
+	NoWhole bool `json:"noWholeGPU,omitempty"`
 	// Static are the static partitions, for PartitioningStatic.
-	Static []gpu.Placement `json:"layout,omitempty"`
+	Static []gpu.Placement `json:"static,omitempty"`
 	// Compute is the compute mode of an AMD GPU ("CPX"), empty: claims decide. Memory is its
 	// memory mode ("NPS4"), empty: it does not change.
-	Compute string `json:"compute,omitempty"`
-	Memory  string `json:"memory,omitempty"`
+	Compute string `json:"computePartition,omitempty"`
+	Memory  string `json:"memoryPartition,omitempty"`
 }
 
-// Partitioning says when partitions are created. The values are those of the field cut in
-// files on nodes.
+// Partitioning says when partitions are created. Files on nodes contain it: the values do not
+// change.
 type Partitioning string
 
 // When partitions are created.
@@ -53,7 +53,7 @@ func (s Layout) Offers(p gpu.Placement) bool {
 		case PartitioningStatic:
 			return slices.ContainsFunc(s.Static, func(q gpu.Placement) bool { return q.Name() == p.Name() })
 		}
-		return s.Profiles == nil || slices.Contains(s.Profiles, p.Profile)
+		return !p.StaticOnly && (s.Profiles == nil || slices.Contains(s.Profiles, p.Profile))
 	case gpu.TypeXCP:
 		return s.Compute == "" || s.Compute == strings.ToUpper(p.Profile)
 	case gpu.TypeGPU:

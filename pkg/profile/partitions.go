@@ -23,7 +23,7 @@ func (c *compiler) mig(path string, m *v1beta1.MIG) *v1beta1.MIG {
 		return nil
 	}
 	if c.vendor == gpu.AMD {
-		c.Add(path, "is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition")
+		c.Add(path, "is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition")
 	}
 	static := false
 	switch m.Mode {
@@ -85,8 +85,8 @@ func (c *compiler) migProfile(path, profile string) {
 	}
 }
 
-// amd checks the AMD settings of a rule, as far as possible without a GPU.
-func (c *compiler) amd(path string, a *v1beta1.XCP) *v1beta1.XCP {
+// xcp checks the AMD settings of a rule, as far as possible without a GPU.
+func (c *compiler) xcp(path string, a *v1beta1.XCP) *v1beta1.XCP {
 	if a == nil {
 		return nil
 	}

@@ -16,14 +16,14 @@ func TestUnfitLayoutAlone(t *testing.T) {
 	require.NoError(t, err)
 	gpus := inventory.Hardware("n")
 	rules := []v1beta1.Rule{{
-		MIG:            &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g.5gb", Count: ptr.To[int32](8)}}},
-		ExtendedResource: "1g.5gb",
+		MIG:              &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g.5gb", Count: ptr.To[int32](8)}}},
+		ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.5gb"},
 	}}
 	p, err := FromRules("eight", rules)
 	require.NoError(t, err)
 	_, err = p.Resolve(gpus, nil)
 	require.ErrorContains(t, err, "1g.5gb x 8 do not fit: at most 7")
-	require.NotContains(t, err.Error(), "legacyResource")
+	require.NotContains(t, err.Error(), "extendedResource")
 
 	require.ErrorContains(t, Possible("f", rules, gpus), "f: spec.rules[0].mig.partitions: no known GPU can hold these, for example NVIDIA A100-SXM4-40GB: 1g.5gb x 8 do not fit: at most 7")
 	rules[0].MIG.Partitions[0].Count = ptr.To[int32](7)

@@ -25,10 +25,10 @@ type rule struct {
 	path string
 	gpus selector
 	gpu  Desired
-	// mig and amd are the layout of the GPUs, checked as far as possible without a GPU.
+	// mig and xcp are the layout of the GPUs, checked as far as possible without a GPU.
 	// Nil: the rule does not mention it.
 	mig *v1beta1.MIG
-	amd *v1beta1.XCP
+	xcp *v1beta1.XCP
 	// unchanged: the GPUs keep their layout.
 	unchanged bool
 }
@@ -40,8 +40,8 @@ func Unset() *Profile { return &Profile{} }
 // for both.
 func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
-	if c.Legacy.Profile != "" && vendorOf(c.Legacy.Profile) != vendor {
-		c.Legacy = Legacy{Kind: LegacyWhole}
+	if c.ExtendedResource.Profile != "" && vendorOf(c.ExtendedResource.Profile) != vendor {
+		c.ExtendedResource = v1beta1.ExtendedResource{As: v1beta1.AsWhole}
 	}
 	if vendor != gpu.NVIDIA {
 		c.Strategy, c.TimeSlice, c.ExclusiveProcess = gpu.TimeSlicing, "", false

@@ -1,11 +1,13 @@
 package profile
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -43,12 +45,17 @@ func TestSettingsOfARule(t *testing.T) {
 			c.Strategy, c.ExclusiveProcess, c.Replicas = gpu.MPS, true, 48
 		}},
 		"partitions":    {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Desired) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
-		"by fraction":   {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Desired) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
-		"whole":         {"{legacyResource: Whole}", h100, func(*Desired) {}},
-		"replica":       {"{legacyResource: Replica}", h100, func(c *Desired) { c.Legacy.Kind = LegacyReplica }},
-		"partition":     {"{legacyResource: 1g.10gb+me}", h100, func(c *Desired) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
-		"AMD":           {"{gpus: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
-		"both vendors":  {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
+		"by fraction":   {"{sharing: {partitions: {profiles: [1g.24gb-me], units: [Memory, Fraction]}}}", h100, func(c *Desired) { c.Partitions, c.PartitionBases = []string{"1g.24gb-me"}, gpu.Bases() }},
+		"only fraction": {"{sharing: {partitions: {profiles: [1g.10gb], units: [Fraction]}}}", h100, func(c *Desired) { c.Partitions, c.PartitionBases = []string{"1g.10gb"}, []gpu.Basis{gpu.ByFraction} }},
+		"whole":         {"{extendedResource: {as: Whole}}", h100, func(*Desired) {}},
+		"replica":       {"{extendedResource: {as: Replica}}", h100, func(c *Desired) { c.ExtendedResource.As = v1beta1.AsReplica }},
+		"partition": {"{extendedResource: {as: Partition, profile: 1g.10gb+me}}", h100, func(c *Desired) {
+			c.ExtendedResource = v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb+me"}
+		}},
+		"AMD": {"{gpus: {vendor: amd}, extendedResource: {as: Partition, profile: cpx}, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) {
+			c.ExtendedResource, c.Partitions = v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "cpx"}, []string{"cpx", "dpx"}
+		}},
+		"both vendors":  {"{extendedResource: {as: Partition, profile: 1g.10gb}, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
 		"MPS for all":   {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
 		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {}},
 	} {
@@ -84,7 +91,7 @@ func TestSelectors(t *testing.T) {
 		"index":          {"[{gpus: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
 		"all must fit":   {"[{gpus: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
 		"first wins":     {`[{gpus: {indexes: [5]}, sharing: {replicas: 2}}, {gpus: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
-		"no merging":     {`[{gpus: {vendor: nvidia}, legacyResource: Replica}, {sharing: {replicas: 4}}]`, none, none, 4},
+		"no merging":     {`[{gpus: {vendor: nvidia}, extendedResource: {as: Replica}}, {sharing: {replicas: 4}}]`, none, none, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, "{rules: "+tt.rules+"}")
@@ -145,21 +152,24 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"case of a profile":  {"{sharing: {partitions: {profiles: [CPX]}}}", `partitions.profiles[0]: is "CPX"; did you mean cpx?`},
 		"the whole GPU":      {"{sharing: {partitions: {profiles: [spx]}}}", `partitions.profiles[0]: is "spx", which is not a profile`},
 		"profile twice":      {"{sharing: {partitions: {profiles: [cpx, cpx]}}}", "partitions.profiles[1]: is there twice"},
-		"no profiles":        {"{sharing: {partitions: {fractions: true}}}", "sharing.partitions.profiles: is missing"},
+		"no profiles":        {"{sharing: {partitions: {units: [Memory, Fraction]}}}", "sharing.partitions.profiles: is missing"},
 		"empty profiles":     {"{sharing: {partitions: {profiles: []}}}", "sharing.partitions.profiles: names nothing; leave it out"},
 		"the other vendor's": {"{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}", "partitions.profiles[0]: is 1g.10gb, a profile of NVIDIA's GPUs, and the rule is for those of AMD"},
-		"legacy":             {"{legacyResource: Half}", `p.yaml: spec.rules[0].legacyResource: is "Half", it can be Whole, Replica, Partition, PartitionReplica or a profile: 1g.10gb`},
-		"legacy partition":   {"{legacyResource: partitionreplica}", `legacyResource: is "partitionreplica"; did you mean PartitionReplica?`},
-		"legacy with MPS":    {"{sharing: {strategy: MPS}, legacyResource: PartitionReplica}", "legacyResource: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing"},
+		"units":              {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Compute]}}}", `sharing.partitions.units[1]: is "Compute", it can be Memory or Fraction`},
+		"unit twice":         {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Memory]}}}", "sharing.partitions.units[1]: is Memory for the second time"},
+		"resource":           {"{extendedResource: {as: Half}}", `p.yaml: spec.rules[0].extendedResource.as: is "Half", it can be Whole, Replica, Partition, PartitionReplica`},
+		"resource of what":   {"{extendedResource: {profile: cpx}}", "spec.rules[0].extendedResource.as: is missing; it can be Whole, Replica, Partition, PartitionReplica"},
+		"resource profile":   {"{extendedResource: {as: Partition, profile: spx}}", `extendedResource.profile: is "spx", which is not a profile`},
+		"resource of whole":  {"{extendedResource: {as: Whole, profile: cpx}}", "extendedResource.profile: is for as: Partition only"},
+		"resource with MPS":  {"{sharing: {strategy: MPS}, extendedResource: {as: PartitionReplica}}", "extendedResource.as: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing"},
 		"replicas of others": {"{sharing: {partitions: {profiles: [1g.10gb], replicas: [{profile: 3g.40gb, count: 2}]}}}", "sharing.partitions.replicas[0].profile: is 3g.40gb, which is not among profiles"},
 		"replicas twice":     {"{sharing: {partitions: {profiles: [cpx], replicas: [{profile: cpx, count: 2}, {profile: cpx, count: 3}]}}}", "replicas[1].profile: is cpx for the second time"},
 		"no replicas at all": {"{sharing: {partitions: {profiles: [cpx], replicas: [{profile: cpx, count: 0}]}}}", "replicas[0].count: is 0, it can be 1 to 1000"},
-		"old MIG names":      {"{sharing: {partitions: {profiles: [1g.10gb], legacyResource: Replica}}}", "sharing.partitions.legacyResource: is Replica, a share by fraction: set fractions: true"},
-		"no such MIG names":  {"{sharing: {partitions: {profiles: [1g.10gb], legacyResource: Whole}}}", `sharing.partitions.legacyResource: is "Whole", it can be Partition or Replica`},
-		"legacy case":        {"{legacyResource: replica}", `legacyResource: is "replica"; did you mean Replica?`},
-		"legacy whole":       {"{legacyResource: SPX}", `legacyResource: is "SPX"; did you mean Whole?`},
-		"legacy no replicas": {"{sharing: {enabled: false}, legacyResource: Replica}", "legacyResource: is Replica, and sharing.enabled is false: there are no replicas"},
-		"legacy of AMD":      {"{gpus: {vendor: nvidia}, legacyResource: cpx}", "legacyResource: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
+		"MIG names":          {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Replica}}}}", "sharing.partitions.extendedResource.as: is Replica, a share by fraction: add Fraction to units"},
+		"no such MIG names":  {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Whole}}}}", `sharing.partitions.extendedResource.as: is "Whole", it can be Partition or Replica`},
+		"resource case":      {"{extendedResource: {as: replica}}", `extendedResource.as: is "replica"; did you mean Replica?`},
+		"no replicas to get": {"{sharing: {enabled: false}, extendedResource: {as: Replica}}", "extendedResource.as: is Replica, and sharing.enabled is false: there are no replicas"},
+		"resource of AMD":    {"{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}", "extendedResource.profile: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
 		"vendor":             {"{gpus: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].gpus.vendor: is "NVIDIA", it can be nvidia or amd`},
 		"address":            {"{gpus: {pciAddresses: [c1:00.0]}}", `gpus.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
 		"no addresses":       {"{gpus: {pciAddresses: []}}", "gpus.pciAddresses: names nothing; leave it out"},
@@ -171,8 +181,8 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"no GPUs":            {"{gpus: {count: 0}}", "gpus.count: is 0, it must be at least 1"},
 		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static, Enabled or Disabled`},
 		"MIG off as YAML":    {"{mig: {mode: Off}}", `mig.mode: must be a string, not false: put it in quotes`},
-		"MIG on AMD":         {"{gpus: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's GPUs, and the rule is for those of AMD; use amd.computePartition"},
-		"AMD on NVIDIA":      {"{gpus: {vendor: nvidia}, amd: {}}", "spec.rules[0].amd: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig"},
+		"MIG on AMD":         {"{gpus: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition"},
+		"AMD on NVIDIA":      {"{gpus: {vendor: nvidia}, xcp: {}}", "spec.rules[0].xcp: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig"},
 		"static nothing":     {"{mig: {mode: Static}}", "mig.partitions: is missing: mode Static makes the partitions that it names"},
 		"static empty":       {"{mig: {mode: Static, partitions: []}}", "mig.partitions: is missing"},
 		"partitions":         {"{mig: {partitions: [{profile: 1g}]}}", "mig.partitions: is for mode Static only; for Dynamic use profiles"},
@@ -186,10 +196,12 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"static twice":       {"{mig: {mode: Static, partitions: [{profile: 1g, count: 1}, {profile: 1g}]}}", "mig.partitions[1].profile: is 1g for the second time; put them together"},
 		"two rests":          {"{mig: {mode: Static, partitions: [{profile: 1g}, {profile: 2g}]}}", "mig.partitions[1].count: is missing: one profile can fill what is left, and 1g does"},
 		"static count":       {"{mig: {mode: Static, partitions: [{profile: 1g, count: 17}]}}", "mig.partitions[0].count: is 17, it can be 1 to 16"},
-		"compute mode":       {"{amd: {computePartition: cpx}}", `amd.computePartition: is "cpx"; did you mean CPX?`},
-		"memory mode":        {"{amd: {memoryPartition: NPS3}}", `amd.memoryPartition: is "NPS3", it can be NPS1, NPS2, NPS4, NPS8`},
+		"compute mode":       {"{xcp: {computePartition: cpx}}", `xcp.computePartition: is "cpx"; did you mean CPX?`},
+		"memory mode":        {"{xcp: {memoryPartition: NPS3}}", `xcp.memoryPartition: is "NPS3", it can be NPS1, NPS2, NPS4, NPS8`},
+		"too many rules":     {strings.Repeat("{gpus: {count: 1}},", 17), "spec.rules: has 17 entries, it can have 16"},
+		"too many indexes":   {"{gpus: {indexes: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}}", "gpus.indexes: has 17 entries, it can have 16"},
 		"never reached":      {"{}, {gpus: {vendor: amd}}", "spec.rules[1]: holds for no GPU, because the rule before it selects every GPU"},
-		"two at once":        {"{sharing: {replicas: 0}}, {legacyResource: Half}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
+		"two at once":        {"{sharing: {replicas: 0}}, {extendedResource: {as: Half}}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse("p.yaml", []byte(head+"spec: {rules: ["+tt.rule+"]}"))
@@ -217,8 +229,8 @@ func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"{}", "{rules: [{}]}",
 		"{rules: [{gpus: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
-		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, legacyResource: Replica}]}",
-		"{rules: [{gpus: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, legacyResource: 1g.10gb}]}",
+		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, extendedResource: {as: Replica}}]}",
+		"{rules: [{gpus: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {as: Partition, profile: 1g.10gb}}]}",
 	} {
 		f.Add([]byte(head + "spec: " + spec))
 	}
@@ -251,5 +263,5 @@ func sane(t *testing.T, c Desired, vendor gpu.Vendor) {
 		require.Equal(t, vendor, vendorOf(profile))
 		require.NotContains(t, profile, "+")
 	}
-	require.False(t, c.Legacy.Kind == LegacyReplica && !c.Shared)
+	require.False(t, c.ExtendedResource.As == v1beta1.AsReplica && !c.Shared)
 }

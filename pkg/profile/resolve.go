@@ -116,15 +116,15 @@ func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryChoice {
 	var choice memoryChoice
 	for i := range gpus {
 		rule := selected[i]
-		if gpus[i].Vendor != gpu.AMD || rule == nil || rule.amd == nil || rule.amd.MemoryPartition == "" {
+		if gpus[i].Vendor != gpu.AMD || rule == nil || rule.xcp == nil || rule.xcp.MemoryPartition == "" {
 			continue
 		}
-		path := strict.Key(strict.Key(rule.path, "amd"), "memoryPartition")
+		path := strict.Key(strict.Key(rule.path, "xcp"), "memoryPartition")
 		switch {
 		case choice.mode == "":
-			choice = memoryChoice{mode: rule.amd.MemoryPartition, path: path}
-		case choice.mode != rule.amd.MemoryPartition && choice.path != path:
-			r.add(path, nil, "is %s, and %s is %s: all AMD GPUs of a node share the memory mode", rule.amd.MemoryPartition, choice.path, choice.mode)
+			choice = memoryChoice{mode: rule.xcp.MemoryPartition, path: path}
+		case choice.mode != rule.xcp.MemoryPartition && choice.path != path:
+			r.add(path, nil, "is %s, and %s is %s: all AMD GPUs of a node share the memory mode", rule.xcp.MemoryPartition, choice.path, choice.mode)
 		}
 	}
 	return choice
@@ -146,11 +146,11 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 			resolved.Layout = r.mig(g, strict.Key(rule.path, "mig"), rule.mig)
 		}
 	case g.Vendor == gpu.AMD:
-		resolved.Layout = r.amd(g, rule, memory)
+		resolved.Layout = r.xcp(g, rule, memory)
 	}
 	// Of a layout that does not fit, nothing is offered.
 	if unfit := rule != nil && rule.mig != nil && rule.mig.Mode == v1beta1.MIGStatic && resolved.Layout.Static == nil; rule != nil && !unfit {
-		r.legacy(g, strict.Key(rule.path, "legacyResource"), resolved)
+		r.extendedResource(g, strict.Key(rule.path, "extendedResource"), resolved)
 	}
 	return resolved
 }
@@ -227,12 +227,12 @@ func asParts(partitions []v1beta1.StaticPartition) []part {
 	return parts
 }
 
-// amd is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.
-func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
+// xcp is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.
+func (r *resolver) xcp(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	var wanted v1beta1.XCP
 	path := ""
-	if rule != nil && rule.amd != nil {
-		wanted, path = *rule.amd, strict.Key(rule.path, "amd")
+	if rule != nil && rule.xcp != nil {
+		wanted, path = *rule.xcp, strict.Key(rule.path, "xcp")
 	}
 	compute := strict.Key(path, "computePartition")
 	if len(g.Modes) == 0 {

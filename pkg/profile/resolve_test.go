@@ -65,9 +65,9 @@ func TestShapes(t *testing.T) {
 		"off":                  {"h100x8", "[{mig: {mode: Disabled}}]", []string{"Off"}},
 		"MIG mode only":        {"h100x8", "[{mig: {mode: Enabled}}]", []string{"Static"}},
 		"MIG mode out of mode": {"a100-80x8-mig-off", "[{mig: {mode: Enabled}}]", []string{"Static"}},
-		"those with MIG": {"mixed", "[{gpus: {mig: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {mig: Capable}, mig: {mode: Enabled}}, {gpus: {mig: Incapable}, legacyResource: Replica, mig: {}}]",
+		"those with MIG": {"mixed", "[{gpus: {mig: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {mig: Capable}, mig: {mode: Enabled}}, {gpus: {mig: Incapable}, extendedResource: {as: Replica}, mig: {}}]",
 			[]string{"Off", "Off", "Off", "Off", "Off", "Static", "Static", "", "", "Static"}},
-		"AMD is not without MIG": {"mi300x8", "[{gpus: {mig: Incapable}}, {amd: {computePartition: CPX}}]", []string{"CPX"}},
+		"AMD is not without MIG": {"mi300x8", "[{gpus: {mig: Incapable}}, {xcp: {computePartition: CPX}}]", []string{"CPX"}},
 		"unchanged":              {"h100x8", "[{gpus: {count: 1}, mig: {mode: Disabled}}, {unchanged: true}]", []string{"Off", ""}},
 		"dynamic":                {"h100x8", "[{mig: {}}]", []string{"dynamic"}},
 		"profiles":               {"h100x8", "[{mig: {profiles: [3g.40gb, 1g, 1g.10gb]}}]", []string{"dynamic 1g.10gb 3g.40gb"}},
@@ -84,13 +84,13 @@ func TestShapes(t *testing.T) {
 		"without MIG":       {"l4x4", "[{mig: {}}]", []string{""}},
 		"off without MIG":   {"l4x4", "[{mig: {mode: Disabled}}]", []string{""}},
 		"MIG of AMD's GPUs": {"mi300x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{""}},
-		"modes of NVIDIA's": {"h100x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
-		"CPX":               {"mi300x8", "[{amd: {computePartition: CPX}}]", []string{"CPX"}},
-		"CPX, NPS4":         {"mi300x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
-		"NPS4":              {"mi300x8", "[{amd: {memoryPartition: NPS4}}]", []string{"NPS4"}},
-		"all GPUs share the memory mode": {"mi300x8", "[{gpus: {count: 2}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {gpus: {count: 1}, amd: {computePartition: QPX}}]",
+		"modes of NVIDIA's": {"h100x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
+		"CPX":               {"mi300x8", "[{xcp: {computePartition: CPX}}]", []string{"CPX"}},
+		"CPX, NPS4":         {"mi300x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
+		"NPS4":              {"mi300x8", "[{xcp: {memoryPartition: NPS4}}]", []string{"NPS4"}},
+		"all GPUs share the memory mode": {"mi300x8", "[{gpus: {count: 2}, xcp: {computePartition: CPX, memoryPartition: NPS4}}, {gpus: {count: 1}, xcp: {computePartition: QPX}}]",
 			[]string{"CPXNPS4", "CPXNPS4", "QPXNPS4", "NPS4"}},
-		"both vendors": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 7g}]}, amd: {computePartition: SPX}}]",
+		"both vendors": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 7g}]}, xcp: {computePartition: SPX}}]",
 			[]string{"Static 7g.80gb@0", "SPX", "Static 7g.80gb@0", "SPX"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestShapes(t *testing.T) {
 func TestResolveSharesAsForDoes(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		gpus := machine(t, name)
-		s := fromRules(t, "[{gpus: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, legacyResource: Replica}]")
+		s := fromRules(t, "[{gpus: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, extendedResource: {as: Replica}}]")
 		got, err := s.Resolve(gpus, nil)
 		require.NoError(t, err)
 		for i := range gpus {
@@ -142,7 +142,7 @@ func TestUnchanged(t *testing.T) {
 		gpus[3].PCIAddress: {Compute: "DPX", Memory: "NPS1"},
 	}
 	there := func(pci string) Existing { return Existing{Layout: layouts[pci]} }
-	got, err := fromRules(t, "[{gpus: {indexes: [9]}, amd: {memoryPartition: NPS4}}, {unchanged: true, sharing: {replicas: 3}}]").Resolve(gpus, there)
+	got, err := fromRules(t, "[{gpus: {indexes: [9]}, xcp: {memoryPartition: NPS4}}, {unchanged: true, sharing: {replicas: 3}}]").Resolve(gpus, there)
 	require.NoError(t, err)
 	for _, g := range gpus {
 		assert.Equal(t, layouts[g.PCIAddress], got[g.PCIAddress].Layout)
@@ -150,11 +150,11 @@ func TestUnchanged(t *testing.T) {
 		assert.Equal(t, 3, got[g.PCIAddress].Replicas)
 	}
 	// The mode that they are in is no change.
-	got, err = fromRules(t, "[{gpus: {pciAddresses: ['"+gpus[3].PCIAddress+"']}, amd: {memoryPartition: NPS1}}, {unchanged: true}]").Resolve(gpus, there)
+	got, err = fromRules(t, "[{gpus: {pciAddresses: ['"+gpus[3].PCIAddress+"']}, xcp: {memoryPartition: NPS1}}, {unchanged: true}]").Resolve(gpus, there)
 	require.NoError(t, err)
 	assert.Equal(t, Layout{Compute: "CPX", Memory: "NPS1"}, got[gpus[2].PCIAddress].Layout)
 	assert.Equal(t, layouts[gpus[0].PCIAddress], got[gpus[0].PCIAddress].Layout)
-	_, err = fromRules(t, "[{unchanged: true, legacyResource: 1g.10gb+me}]").Resolve(gpus[:1], there)
+	_, err = fromRules(t, "[{unchanged: true, extendedResource: {as: Partition, profile: 1g.10gb+me}}]").Resolve(gpus[:1], there)
 	assert.ErrorContains(t, err, "is 1g.10gb+me, which the rule does not offer")
 }
 
@@ -185,30 +185,30 @@ func TestWhatDoesNotFit(t *testing.T) {
 		"no MIG": {"l4x4", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 does not support MIG: put a rule for it before this one, or select other GPUs"}},
 		"MIG mode without MIG":  {"l4x4", "[{mig: {mode: Enabled}}]", []string{"NVIDIA L4 does not support MIG"}},
-		"memory of unchanged":   {"mi300x8", "[{gpus: {indexes: [0]}, unchanged: true}, {amd: {memoryPartition: NPS4}}]", []string{"spec.rules[1].amd.memoryPartition: GPU gpu-0000-05-00-0: is NPS4, and another rule leaves GPUs unchanged, which are in NPS1: all AMD GPUs of a node share the memory mode"}},
+		"memory of unchanged":   {"mi300x8", "[{gpus: {indexes: [0]}, unchanged: true}, {xcp: {memoryPartition: NPS4}}]", []string{"spec.rules[1].xcp.memoryPartition: GPU gpu-0000-05-00-0: is NPS4, and another rule leaves GPUs unchanged, which are in NPS1: all AMD GPUs of a node share the memory mode"}},
 		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"too few GPUs":          {"h100x8", "[{gpus: {count: 9}}]", []string{"spec.rules[0].gpus.count: is 9, and the node has 8 GPUs that fit and that no earlier rule takes"}},
 		"too few GPUs left":     {"h100x8", "[{gpus: {indexes: [0, 1]}}, {gpus: {count: 7}}]", []string{"spec.rules[1].gpus.count: is 7, and the node has 6 GPUs"}},
 		"no such GPUs":          {"h100x8", "[{gpus: {vendor: amd, count: 1}}]", []string{"spec.rules[0].gpus.count: is 1, and the node has 0 GPUs"}},
-		"mode and memory":       {"mi300x8", "[{amd: {computePartition: SPX, memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.computePartition: GPUs ", "and 4 more: is SPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1"}},
-		"mode and memory now":   {"mi308x8", "[{amd: {computePartition: SPX}}]", []string{"is SPX, which does not go with memory mode NPS4; CPX does, or set memoryPartition to NPS1"}},
-		"mode of another chip":  {"mi300x8", "[{amd: {computePartition: TPX}}]", []string{"is TPX, which does not go with memory mode NPS1; SPX, DPX, QPX, CPX do, and the GPU has no TPX"}},
-		"memory mode":           {"mi300a4", "[{amd: {memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.memoryPartition: GPUs gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the GPU does not have; it has NPS1"}},
-		"two memory modes":      {"mi300x8", "[{gpus: {count: 1}, amd: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, amd: {memoryPartition: NPS1}}]", []string{"spec.rules[1].amd.memoryPartition: is NPS1, and spec.rules[0].amd.memoryPartition is NPS4: all AMD GPUs of a node share the memory mode"}},
-		"memory of all GPUs":    {"mi300x8", "[{gpus: {count: 1}, amd: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, amd: {computePartition: DPX}}]", []string{"spec.rules[1].amd.computePartition: GPUs", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
-		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].legacyResource: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
-		"old name of nothing":   {"h100x8", "[{gpus: {count: 1}, legacyResource: 1g.10gb, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"legacyResource: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
-		"old name, not allowed": {"h100x8", "[{gpus: {count: 1}, legacyResource: 1g.10gb, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
-		"old name of a mode":    {"mi300x8", "[{gpus: {count: 1}, legacyResource: dpx, amd: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
-		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, amd: {computePartition: TPX}}, {gpus: {count: 3}}]",
+		"mode and memory":       {"mi300x8", "[{xcp: {computePartition: SPX, memoryPartition: NPS4}}]", []string{"spec.rules[0].xcp.computePartition: GPUs ", "and 4 more: is SPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1"}},
+		"mode and memory now":   {"mi308x8", "[{xcp: {computePartition: SPX}}]", []string{"is SPX, which does not go with memory mode NPS4; CPX does, or set memoryPartition to NPS1"}},
+		"mode of another chip":  {"mi300x8", "[{xcp: {computePartition: TPX}}]", []string{"is TPX, which does not go with memory mode NPS1; SPX, DPX, QPX, CPX do, and the GPU has no TPX"}},
+		"memory mode":           {"mi300a4", "[{xcp: {memoryPartition: NPS4}}]", []string{"spec.rules[0].xcp.memoryPartition: GPUs gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the GPU does not have; it has NPS1"}},
+		"two memory modes":      {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {memoryPartition: NPS1}}]", []string{"spec.rules[1].xcp.memoryPartition: is NPS1, and spec.rules[0].xcp.memoryPartition is NPS4: all AMD GPUs of a node share the memory mode"}},
+		"memory of all GPUs":    {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {computePartition: DPX}}]", []string{"spec.rules[1].xcp.computePartition: GPUs", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
+		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].extendedResource.as: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
+		"resource of nothing":   {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"extendedResource.profile: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
+		"resource, not allowed": {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
+		"resource of a mode":    {"mi300x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: dpx}, xcp: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
+		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, xcp: {computePartition: TPX}}, {gpus: {count: 3}}]",
 			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := rulesOf(t, tt.rules)
 			if tt.want == nil { // a rule after one for all GPUs is refused before
 				rules[0].GPUs = &v1beta1.GPUSelector{Products: []string{"*"}}
-				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].amd.computePartition: ", "spec.rules[1].gpus.count: is 3, and the node has 0"}
+				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].xcp.computePartition: ", "spec.rules[1].gpus.count: is 3, and the node has 0"}
 			}
 			s, err := FromRules("p", rules)
 			require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestAMDGPUWithoutModes(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
 	gpus := inv.Hardware("node")
-	got, err := fromRules(t, "[{gpus: {products: ['*MI300*']}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {amd: {computePartition: SPX}}]").Resolve(gpus, nil)
+	got, err := fromRules(t, "[{gpus: {products: ['*MI300*']}, xcp: {computePartition: CPX, memoryPartition: NPS4}}, {xcp: {computePartition: SPX}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
 	for _, g := range gpus {
 		want := "CPXNPS4"
@@ -237,9 +237,9 @@ func TestAMDGPUWithoutModes(t *testing.T) {
 		assert.Equal(t, want, spell(got[g.PCIAddress].Layout))
 	}
 	for rule, want := range map[string]string{
-		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be partitioned",
-		"[{amd: {memoryPartition: NPS1}}]":             "spec.rules[0].amd.memoryPartition: GPU gpu-0000-11-00-0: is NPS1, and AMD Instinct MI210 has no memory modes",
-		"[{amd: {computePartition: SPX}}]":             "",
+		"[{xcp: {computePartition: CPX}}]":             "spec.rules[0].xcp.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be partitioned",
+		"[{xcp: {memoryPartition: NPS1}}]":             "spec.rules[0].xcp.memoryPartition: GPU gpu-0000-11-00-0: is NPS1, and AMD Instinct MI210 has no memory modes",
+		"[{xcp: {computePartition: SPX}}]":             "",
 		"[{sharing: {partitions: {profiles: [cpx]}}}]": "",
 	} {
 		_, err := fromRules(t, rule).Resolve(gpus, nil)
@@ -255,8 +255,8 @@ func TestAMDGPUWithoutModes(t *testing.T) {
 func TestMemoryModeThatOneGPULacks(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
 	require.NoError(t, err)
-	_, err = fromRules(t, "[{gpus: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
-	require.ErrorContains(t, err, "spec.rules[0].amd.memoryPartition: GPU gpu-0000-11-00-0: is NPS4, all AMD GPUs of a node share the memory mode, and this one has NPS1")
+	_, err = fromRules(t, "[{gpus: {products: ['*MI300X*']}, xcp: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
+	require.ErrorContains(t, err, "spec.rules[0].xcp.memoryPartition: GPU gpu-0000-11-00-0: is NPS4, all AMD GPUs of a node share the memory mode, and this one has NPS1")
 }
 
 func TestOffers(t *testing.T) {
@@ -276,9 +276,9 @@ func TestOffers(t *testing.T) {
 		"off":          {h100, "{mig: {mode: Disabled}}", true, nil},
 		"static":       {h100, "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}]}}", false, []string{"3g.40gb"}},
 		"AMD":          {mi300, "{}", true, []string{"cpx", "qpx", "dpx"}},
-		"SPX":          {mi300, "{amd: {computePartition: SPX}}", true, nil},
-		"CPX":          {mi300, "{amd: {computePartition: CPX}}", false, []string{"cpx"}},
-		"NPS1":         {mi300, "{amd: {memoryPartition: NPS1}}", true, []string{"cpx", "qpx", "dpx"}},
+		"SPX":          {mi300, "{xcp: {computePartition: SPX}}", true, nil},
+		"CPX":          {mi300, "{xcp: {computePartition: CPX}}", false, []string{"cpx"}},
+		"NPS1":         {mi300, "{xcp: {memoryPartition: NPS1}}", true, []string{"cpx", "qpx", "dpx"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := fromRules(t, "["+tt.rule+"]").Resolve([]gpu.GPU{tt.gpu}, nil)

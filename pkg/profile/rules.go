@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	// MaxRules is how many rules a profile can have.
+	MaxRules = 16
 	// maxReplicas is the largest number of replicas: fractions are counted in thousandths.
 	maxReplicas = gpu.WholeFraction
 	// maxClients is the largest number of clients of a GPU, more than any GPU can run.
@@ -18,6 +20,9 @@ const (
 
 func rules(problems *strict.Problems, profile string, in []v1beta1.Rule) []rule {
 	var out []rule
+	if len(in) > MaxRules {
+		problems.Add("spec.rules", "has %d entries, it can have %d", len(in), MaxRules)
+	}
 	for i := range in {
 		path := strict.Index("spec.rules", i)
 		if i > 0 && out[i-1].gpus.everything() {
@@ -25,12 +30,12 @@ func rules(problems *strict.Problems, profile string, in []v1beta1.Rule) []rule 
 		}
 		c := compiler{Problems: problems}
 		r := rule{path: path, gpus: c.selector(strict.Key(path, "gpus"), in[i].GPUs), gpu: c.gpu(path, profile, &in[i])}
-		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].XCP)
+		r.mig, r.xcp = c.mig(strict.Key(path, "mig"), in[i].MIG), c.xcp(strict.Key(path, "xcp"), in[i].XCP)
 		if r.unchanged = in[i].Unchanged; r.unchanged && r.mig != nil {
 			c.Add(strict.Key(path, "mig"), bothChange)
 		}
-		if r.unchanged && r.amd != nil {
-			c.Add(strict.Key(path, "amd"), bothChange)
+		if r.unchanged && r.xcp != nil {
+			c.Add(strict.Key(path, "xcp"), bothChange)
 		}
 		out = append(out, r)
 	}
@@ -52,7 +57,9 @@ func (c *compiler) gpu(path, profile string, r *v1beta1.Rule) Desired {
 	if r.Sharing != nil {
 		c.sharing(strict.Key(path, "sharing"), r.Sharing, &g)
 	}
-	c.legacy(strict.Key(path, "legacyResource"), r.ExtendedResource, &g)
+	if r.ExtendedResource != nil {
+		c.extendedResource(strict.Key(path, "extendedResource"), *r.ExtendedResource, &g)
+	}
 	return g
 }
 
@@ -126,7 +133,7 @@ func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, g *Desired) {
 }
 
 func (c *compiler) partitions(path string, p *v1beta1.SharedPartitions, g *Desired) {
-	g.Partitions, g.PartitionFractions = p.Profiles, p.Fractions
+	g.Partitions, g.PartitionBases = p.Profiles, c.bases(strict.Key(path, "units"), p.Units)
 	profiles := strict.Key(path, "profiles")
 	if p.Profiles == nil {
 		c.Add(profiles, "is missing")
@@ -146,16 +153,39 @@ func (c *compiler) partitions(path string, p *v1beta1.SharedPartitions, g *Desir
 		}
 	})
 	c.partitionReplicas(strict.Key(path, "replicas"), p, g)
-	switch legacy := strict.Key(path, "legacyResource"); p.ExtendedResource {
-	case "", v1beta1.MeansPartition:
-	case v1beta1.MeansReplica:
+	if p.ExtendedResource == nil {
+		return
+	}
+	switch path, as := strict.Key(strict.Key(path, "extendedResource"), "as"), p.ExtendedResource.As; as {
+	case v1beta1.MIGAsPartition:
+	case v1beta1.MIGAsReplica:
 		g.MIGReplicas = true
-		if !p.Fractions {
-			c.Add(legacy, "is Replica, a share by fraction: set fractions: true")
+		if !slices.Contains(g.PartitionBases, gpu.ByFraction) {
+			c.Add(path, "is Replica, a share by fraction: add Fraction to units")
 		}
 	default:
-		c.Add(legacy, "is %q, it can be %s or %s", p.ExtendedResource, v1beta1.MeansPartition, v1beta1.MeansReplica)
+		c.Add(path, "is %q, it can be %s or %s", as, v1beta1.MIGAsPartition, v1beta1.MIGAsReplica)
 	}
+}
+
+// bases are the units of shares, in the order in which they are offered.
+func (c *compiler) bases(path string, units []v1beta1.ShareUnit) []gpu.Basis {
+	for i, unit := range units {
+		switch {
+		case unit != v1beta1.ByMemory && unit != v1beta1.ByFraction:
+			c.Add(strict.Index(path, i), "is %q, it can be %s or %s", unit, v1beta1.ByMemory, v1beta1.ByFraction)
+		case slices.Contains(units[:i], unit):
+			c.Add(strict.Index(path, i), "is %s for the second time", unit)
+		}
+	}
+	var bases []gpu.Basis
+	if len(units) == 0 || slices.Contains(units, v1beta1.ByMemory) {
+		bases = append(bases, gpu.ByMemory)
+	}
+	if slices.Contains(units, v1beta1.ByFraction) {
+		bases = append(bases, gpu.ByFraction)
+	}
+	return bases
 }
 
 // partitionReplicas checks the numbers of replicas of single profiles.
@@ -179,37 +209,36 @@ func (c *compiler) partitionReplicas(path string, p *v1beta1.SharedPartitions, g
 	}
 }
 
-func (c *compiler) legacy(path, value string, g *Desired) {
-	vendor := vendorOf(value)
-	switch kind := LegacyKind(value); {
-	case value == "":
-		g.Legacy = Legacy{Kind: LegacyWhole}
-	case slices.Contains(legacyKinds, kind):
-		g.Legacy = Legacy{Kind: kind}
-		if kind == LegacyReplica && !g.Shared {
-			c.Add(path, "is Replica, and sharing.enabled is false: there are no replicas")
+var extendedResourceKinds = []string{string(v1beta1.AsWhole), string(v1beta1.AsReplica), string(v1beta1.AsPartition), string(v1beta1.AsPartitionReplica)}
+
+func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *Desired) {
+	g.ExtendedResource = r
+	as, profile := strict.Key(path, "as"), strict.Key(path, "profile")
+	switch r.As {
+	case v1beta1.AsWhole, v1beta1.AsPartition:
+	case v1beta1.AsReplica:
+		if !g.Shared {
+			c.Add(as, "is Replica, and sharing.enabled is false: there are no replicas")
 		}
-		if kind == LegacyPartitionReplica && g.Strategy == gpu.MPS {
-			c.Add(path, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
+	case v1beta1.AsPartitionReplica:
+		if g.Strategy == gpu.MPS {
+			c.Add(as, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
 		}
-	case vendor != "":
-		g.Legacy = Legacy{Kind: LegacyPartition, Profile: value}
-		c.ofVendor(path, value, vendor)
-	case strings.EqualFold(value, "spx"):
-		c.Add(path, "is %q; did you mean %s?", value, LegacyWhole)
+	case "":
+		c.Add(as, "is missing; it can be %s", strings.Join(extendedResourceKinds, ", "))
 	default:
-		for _, kind := range legacyKinds {
-			if strings.EqualFold(value, string(kind)) {
-				c.Add(path, "is %q; did you mean %s?", value, kind)
-				return
-			}
-		}
-		c.Add(path, "is %q, it can be %s, %s, %s, %s or a profile: %s", value, LegacyWhole, LegacyReplica, LegacyPartition, LegacyPartitionReplica, profileSpelling)
+		c.oneOf(as, string(r.As), extendedResourceKinds)
+	}
+	switch vendor := vendorOf(r.Profile); {
+	case r.Profile == "":
+	case r.As != v1beta1.AsPartition:
+		c.Add(profile, "is for as: Partition only")
+	case vendor == "":
+		c.unknownProfile(profile, r.Profile)
+	default:
+		c.ofVendor(profile, r.Profile, vendor)
 	}
 }
-
-// legacyKinds are the kinds that rules name.
-var legacyKinds = []LegacyKind{LegacyWhole, LegacyReplica, LegacyPartition, LegacyPartitionReplica}
 
 func (c *compiler) unknownProfile(path, profile string) {
 	if lower := strings.ToLower(profile); vendorOf(lower) != "" {

@@ -22,6 +22,9 @@ type selector struct {
 	count int
 }
 
+// maxSelected is how many entries a list of a selector can have.
+const maxSelected = 16
+
 func (s *selector) everything() bool {
 	return s.vendor == "" && s.mig == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
@@ -83,6 +86,11 @@ func (c *compiler) selector(path string, in *v1beta1.GPUSelector) (s selector) {
 		c.vendor = gpu.NVIDIA
 	default:
 		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
+	}
+	for key, n := range map[string]int{"products": len(in.Products), "pciAddresses": len(in.PCIAddresses), "pciIDs": len(in.PCIIDs), "indexes": len(in.Indexes)} {
+		if n > maxSelected {
+			c.Add(strict.Key(path, key), "has %d entries, it can have %d", n, maxSelected)
+		}
 	}
 	list(c, strict.Key(path, "products"), in.Products, func(path, product string) {
 		if product == "" {

@@ -96,15 +96,11 @@ func ofPartitions(g *gpu.GPU, c Desired) ([]gpu.Placement, error) {
 		if shared.Replicas != c.Replicas {
 			sharing.MaxClients = max(c.MaxClients, shared.Replicas)
 		}
-		bases := []gpu.Basis{gpu.ByMemory}
-		if shared.Fractions {
-			bases = gpu.Bases()
-		}
 		for _, base := range g.Placements {
 			if base.Profile != shared.Profile || base.Type == gpu.TypeGPU || base.Share != nil {
 				continue
 			}
-			of, err := sharesOf(g, c, base, sharing, bases)
+			of, err := sharesOf(g, c, base, sharing, shared.Bases)
 			if err != nil {
 				errs = append(errs, err)
 				break // the same for all positions

@@ -54,12 +54,16 @@ func TestDevices(t *testing.T) {
 			[]string{"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share", "-memory-share", "-fraction-share"}},
 		"partitions in the order of the settings, by fraction too, and no whole GPUs": {"h100x8",
 			with(func(c *profile.Desired) {
-				c.Shared, c.PartitionFractions = false, true
+				c.Shared, c.PartitionBases = false, gpu.Bases()
 				c.Partitions = []string{"4g.40gb", "3g.40gb"}
 			}),
 			[]string{"-mig-4g-40gb-0-memory-share", "-mig-4g-40gb-0-fraction-share",
 				"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-4-fraction-share",
 				"-mig-3g-40gb-0-memory-share", "-mig-3g-40gb-0-fraction-share"}},
+		"partitions, by fraction alone": {"h100x8", with(func(c *profile.Desired) {
+			c.Shared, c.Partitions, c.PartitionBases = false, []string{"4g.40gb"}, []gpu.Basis{gpu.ByFraction}
+		}),
+			[]string{"-mig-4g-40gb-0-fraction-share"}},
 		"a mode": {"mi300x8", with(func(c *profile.Desired) { c.Partitions = []string{"dpx"} }),
 			[]string{"-dpx-0-memory-share", "-dpx-1-memory-share", "-memory-share", "-fraction-share"}},
 		"profiles that are no partitions, or of another vendor": {"mi300x8",
@@ -202,7 +206,7 @@ func TestDevicesThatCannotBe(t *testing.T) {
 func TestTooManyDevices(t *testing.T) {
 	g := firstGPU(t, "h100x8")
 	wanted := with(func(c *profile.Desired) {
-		c.PartitionFractions = true
+		c.PartitionBases = gpu.Bases()
 		c.Partitions = []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}
 	})
 	devices, err := wanted.ShareDevices(g, true)

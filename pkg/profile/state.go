@@ -1,48 +1,50 @@
 package profile
 
 import (
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Desired is the desired state of one GPU.
+// Desired is the desired state of one GPU. Files on nodes contain it: the JSON keys do not change.
 type Desired struct {
 	// Profile is the name of the PartitionProfile.
-	Profile string
+	Profile string `json:"profile,omitempty"`
 	// Layout is how the GPU is partitioned.
-	Layout Layout
+	Layout Layout `json:"layout,omitzero"`
 	// Unchanged: Layout is the one that the GPU already had.
-	Unchanged bool
+	Unchanged bool `json:"unchanged,omitempty"`
 	// Shared: shares of the whole GPU are published.
-	Shared bool
+	Shared bool `json:"shared,omitempty"`
 	// Sharing is how the GPU, and its partitions, are shared.
 	gpu.Sharing
-	// Partitions are the profiles of partitions that are shared by memory ("3g.40gb", "cpx").
-	Partitions []string
-	// PartitionFractions: they are also shared by fraction.
-	PartitionFractions bool
+	// Partitions are the profiles of partitions that are shared ("3g.40gb", "cpx").
+	Partitions []string `json:"partitions,omitempty"`
+	// PartitionBases are the units of the shares of partitions.
+	PartitionBases []gpu.Basis `json:"partitionUnits,omitempty"`
 	// PartitionReplicas has the replicas of partitions, by profile. Others have those of the
 	// GPU.
-	PartitionReplicas map[string]int
+	PartitionReplicas map[string]int `json:"partitionReplicas,omitempty"`
 	// MIGReplicas: nvidia.com/mig-<profile> is a replica of a partition, for Partitions.
-	MIGReplicas bool
-	// Legacy is what a pod gets that requests the vendor's extended resource
+	MIGReplicas bool `json:"migReplicas,omitempty"`
+	// ExtendedResource is what a pod gets that requests the vendor's extended resource
 	// (nvidia.com/gpu, amd.com/gpu).
-	Legacy Legacy
+	ExtendedResource v1beta1.ExtendedResource `json:"extendedResource"`
 }
 
 // Default is the desired state of a GPU that no rule selects: ten time-sliced shares of
 // the whole GPU.
 func Default() Desired {
 	return Desired{
-		Shared:  true,
-		Sharing: gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: DefaultReplicas, MaxClients: DefaultMaxClients},
-		Legacy:  Legacy{Kind: LegacyWhole},
+		Shared:           true,
+		Sharing:          gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: DefaultReplicas, MaxClients: DefaultMaxClients},
+		PartitionBases:   []gpu.Basis{gpu.ByMemory},
+		ExtendedResource: v1beta1.ExtendedResource{As: v1beta1.AsWhole},
 	}
 }
 
 const (
 	// DefaultReplicas is the number of shares without an amount that fill a GPU.
-	DefaultReplicas = 10
+	DefaultReplicas = v1beta1.DefaultReplicas
 	// DefaultMaxClients is the maximum of MPS, for every strategy.
 	DefaultMaxClients = gpu.MaxMPSClients
 )

@@ -27,12 +27,12 @@ func TestEveryAMDPieceIsPublished(t *testing.T) {
 			want := map[resourceapi.QualifiedName]string{
 				names.AttributeType: "xcp", names.AttributeVendor: "amd",
 				names.AttributeProfile: p.mode, names.AttributeMemoryPartition: m.memoryMode,
-				names.AttributeParentUUID: g.UUID, names.AttributeUUID: "", names.AttributeComputePartition: "",
+				names.AttributeParentUUID: g.UUID, names.AttributeUUID: "",
 			}
 			if p.mode == "spx" {
 				want[names.AttributeType], want[names.AttributeProfile] = "gpu", ""
 				want[names.AttributeParentUUID], want[names.AttributeUUID] = "", g.UUID
-				want[names.AttributeComputePartition] = "SPX"
+				require.True(t, *d.Attributes[names.AttributePartitionable].BoolValue)
 				require.NotContains(t, d.Attributes, resourceapi.QualifiedName(names.AttributePartitionIndex))
 			} else {
 				require.EqualValues(t, p.index, *d.Attributes[names.AttributePartitionIndex].IntValue, d.Name)
@@ -56,7 +56,7 @@ func TestAMDGPUThatCannotBeCut(t *testing.T) {
 	assert.Len(t, published[0].Spec.SharedCounters[0].Counters, 1)
 	devices := devicesOf(t, published, gpus[0].Name())
 	require.Len(t, devices, 1)
-	for _, name := range []resourceapi.QualifiedName{names.AttributeComputePartition, names.AttributeMemoryPartition, names.AttributeProfile} {
+	for _, name := range []resourceapi.QualifiedName{names.AttributePartitionable, names.AttributeMemoryPartition, names.AttributeProfile} {
 		assert.NotContains(t, devices[0].Attributes, name)
 	}
 	c := clusterOf(t, gpus)

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -35,6 +37,23 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 	m[name] = resourceapi.DeviceAttribute{IntValue: ptr.To(value)}
 }
 
+// setVersion sets a version of at most three numbers: 580.159.4 for "580.159.04". Others are left
+// out: the API refuses them, and as strings they would fail selectors that compare versions.
+func (m attributeMap) setVersion(name resourceapi.QualifiedName, text string) {
+	parts := strings.Split(text, ".")
+	var numbers [3]uint64
+	if len(parts) > len(numbers) {
+		return
+	}
+	for i, part := range parts {
+		var err error
+		if numbers[i], err = strconv.ParseUint(part, 10, 32); err != nil {
+			return
+		}
+	}
+	m[name] = resourceapi.DeviceAttribute{VersionValue: ptr.To(fmt.Sprintf("%d.%d.%d", numbers[0], numbers[1], numbers[2]))}
+}
+
 // Attributes returns the attributes of a device, for ResourceSlices and for workloads.
 func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	m := attributeMap{}
@@ -42,7 +61,12 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 	m.setString(names.AttributeVendor, string(g.Vendor))
 	m.setString(names.AttributeProductName, g.ProductName)
 	m.setString(names.AttributeArchitecture, g.Architecture)
-	m.setString(names.AttributeDriverVersion, g.DriverVersion)
+	m.setVersion(names.AttributeDriverVersion, g.DriverVersion)
+	m.setVersion(names.AttributeCUDAComputeCapability, g.CUDAComputeCapability)
+	m.setVersion(names.AttributeCUDADriverVersion, g.CUDADriverVersion)
+	if p.Type == gpu.TypeGPU && g.Partitionable {
+		m[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+	}
 	m.setString(names.AttributeIsolation, string(p.Isolation))
 	m.setString(names.AttributeMemoryPartition, g.MemoryMode)
 	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, g.PCIAddress)
@@ -63,7 +87,6 @@ func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
 	case gpu.TypeGPU:
 		m.setString(names.AttributeUUID, g.UUID)
-		m.setString(names.AttributeComputePartition, strings.ToUpper(p.Profile))
 	case gpu.TypeMIG:
 		m.setString(names.AttributeParentUUID, g.UUID)
 		m.setString(names.AttributeProfile, p.Profile)

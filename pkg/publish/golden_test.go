@@ -27,7 +27,7 @@ import (
 func TestGolden(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		t.Run(name, func(t *testing.T) {
-			gpus := withShares(t, gpusOf(t, builtIn(t, name)), profile.Default())
+			gpus := withShares(t, offered(gpusOf(t, builtIn(t, name))), profile.Default())
 			got := picture(t, slicesOf(t, gpus), gpus)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
 			golden.Equal(t, filepath.Join("testdata", name+".yaml"), got)
@@ -142,6 +142,10 @@ func attributesText(d resourceapi.Device) map[string]string {
 			texts[string(name)] = fmt.Sprintf("%q", *a.StringValue)
 		case a.IntValue != nil:
 			texts[string(name)] = fmt.Sprint(*a.IntValue)
+		case a.VersionValue != nil:
+			texts[string(name)] = *a.VersionValue
+		case a.BoolValue != nil:
+			texts[string(name)] = fmt.Sprint(*a.BoolValue)
 		default:
 			texts[string(name)] = fmt.Sprintf("%q", "odd: "+a.String())
 		}

@@ -44,7 +44,7 @@ func newHardware(t *testing.T, inv *models.Inventory) *hardware {
 	for i, g := range inv.GPUs {
 		// Ampere needs a reset to change its MIG mode: either the GPU or its
 		// partitions. Hopper and later switch for each claim.
-		fixed := g.Model.Architecture == "ampere"
+		fixed := g.Model.Architecture == "Ampere"
 		if !fixed || !g.MIGMode {
 			add(cut{gpu: i})
 		}

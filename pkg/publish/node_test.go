@@ -63,6 +63,14 @@ func gpusOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 	return gpus
 }
 
+// offered leaves out the devices that a node without a profile does not offer.
+func offered(gpus []publish.GPU) []publish.GPU {
+	for i := range gpus {
+		gpus[i].Placements = nodes.Offered(gpus[i].Placements)
+	}
+	return gpus
+}
+
 // withShares adds the share devices to GPUs, as the settings want them and on a
 // node where MPS works, and says what the vendor's old resource means.
 func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.GPU {
@@ -71,7 +79,7 @@ func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.G
 		devices, err := c.ShareDevices(&gpus[i].GPU, true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
-		gpus[i].Legacy = c.Means
+		gpus[i].Means = c.Means
 	}
 	return gpus
 }

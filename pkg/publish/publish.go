@@ -30,11 +30,11 @@ type GPU struct {
 	// NoShares: shares are not published, because the API server would drop the fields that
 	// let several claims hold one.
 	NoShares bool
-	// LegacyResource is the extended resource that devices of the GPU stand for, beside
+	// ExtendedResource is the extended resource that devices of the GPU stand for, beside
 	// their device classes: "nvidia.com/gpu". Empty: none.
-	LegacyResource string
-	// Legacy returns whether a device stands for it; nil: the whole GPU does.
-	Legacy func(gpu.Placement) bool
+	ExtendedResource string
+	// Means returns whether a device stands for it; nil: the whole GPU does.
+	Means func(gpu.Placement) bool
 	// MIGResource returns the extended resource that another device stands for
 	// ("nvidia.com/mig-1g.10gb"), empty if none; nil: none.
 	MIGResource func(gpu.Placement) string
@@ -154,13 +154,13 @@ func inOrder(placements []gpu.Placement) []gpu.Placement {
 
 func deviceAttributes(g *GPU, p gpu.Placement) attributeMap {
 	m := attributeMap(Attributes(&g.GPU, p))
-	legacy := p.Type == gpu.TypeGPU
-	if g.Legacy != nil {
-		legacy = g.Legacy(p)
+	means := p.Type == gpu.TypeGPU
+	if g.Means != nil {
+		means = g.Means(p)
 	}
 	switch {
-	case legacy && g.LegacyResource != "":
-		m.setString(names.AttributeExtendedResourceName, g.LegacyResource)
+	case means && g.ExtendedResource != "":
+		m.setString(names.AttributeExtendedResourceName, g.ExtendedResource)
 	case g.MIGResource != nil:
 		m.setString(names.AttributeExtendedResourceName, g.MIGResource(p))
 	}

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -189,11 +190,42 @@ func TestOddStrings(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "L4-24GB", 1))
 	gpus[0].ProductName = "NVIDIA" + strings.Repeat("é", 40) + "X"
 	gpus[0].Architecture = ""
-	gpus[0].DriverVersion = "\xff580.159.04"
 	d := devicesOf(t, slicesOf(t, gpus), gpus[0].Name())[0]
 	assert.Equal(t, "NVIDIA"+strings.Repeat("é", 29), *d.Attributes[names.AttributeProductName].StringValue)
 	assert.NotContains(t, d.Attributes, resourceapi.QualifiedName(names.AttributeArchitecture))
-	assert.Equal(t, "580.159.04", *d.Attributes[names.AttributeDriverVersion].StringValue)
+}
+
+// TestVersions: versions are those of Kubernetes, or absent. A string of one driver would fail
+// selectors that compare the versions of others.
+func TestVersions(t *testing.T) {
+	for text, want := range map[string]string{
+		"580.159.04": "580.159.4", "580.95.05": "580.95.5", "580.142": "580.142.0", "535": "535.0.0", "6.16.13": "6.16.13", "0.0": "0.0.0",
+		"": "", "6.12.12.1": "", "580.159.04-open": "", "in-kernel": "", "\xff580.1": "", "1..2": "", "99999999999.1": "",
+	} {
+		gpus := gpusOf(t, machineOf(t, "L4-24GB", 1))
+		gpus[0].DriverVersion = text
+		d := devicesOf(t, slicesOf(t, gpus), gpus[0].Name())[0]
+		assert.Equal(t, want, ptr.Deref(d.Attributes[names.AttributeDriverVersion].VersionValue, ""), text)
+		if want == "" {
+			assert.NotContains(t, d.Attributes, resourceapi.QualifiedName(names.AttributeDriverVersion))
+		}
+		assert.Equal(t, "8.9.0", *d.Attributes[names.AttributeCUDAComputeCapability].VersionValue)
+		assert.Equal(t, "13.0.0", *d.Attributes[names.AttributeCUDADriverVersion].VersionValue)
+	}
+}
+
+// TestPartitionable: whole GPUs say that they can be partitioned, whatever their mode is.
+func TestPartitionable(t *testing.T) {
+	for model, want := range map[string]bool{"L4-24GB": false, "H100-80GB": true, "A100-40GB": true, "MI300X": true, "MI210": false} {
+		inventory, err := models.ParseInventory([]byte("gpus: [{model: " + model + "}]"))
+		require.NoError(t, err)
+		gpus := gpusOf(t, inventory)
+		for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
+			a, says := d.Attributes[names.AttributePartitionable]
+			assert.Equal(t, want && d.Name == gpus[0].Name(), says, d.Name)
+			assert.True(t, !says || ptr.Deref(a.BoolValue, false), d.Name)
+		}
+	}
 }
 
 // TestWhatTheAPIWouldRefuse: a device that breaks a rule is left out and named, or a GPU if

@@ -1,8 +1,6 @@
 package publish
 
 import (
-	"strings"
-
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -14,7 +12,7 @@ import (
 // setShare adds the attributes of a share.
 func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
 	m.setString(names.AttributeShareUnit, string(p.Share.By))
-	m.setString(names.AttributeSharingStrategy, strings.ToLower(string(p.Share.Strategy)))
+	m.setString(names.AttributeSharingStrategy, string(p.Share.Strategy))
 	m.setCut(g, p.Base())
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -22,7 +23,7 @@ import (
 // profiles included.
 func everyShare(profiles ...string) profile.Desired {
 	c := profile.Default()
-	c.Profile, c.Partitions, c.PartitionFractions = "all", profiles, true
+	c.Profile, c.Partitions, c.PartitionBases = "all", profiles, gpu.Bases()
 	return c
 }
 
@@ -55,25 +56,25 @@ func TestShares(t *testing.T) {
 		capacity   string
 	}{
 		"memory of a GPU": {h100(unchanged), "-memory-share",
-			map[string]string{"type": "share", "vendor": "nvidia", "share": "memory", "sharing": "timeslicing", "isolation": "cooperative"},
+			map[string]string{"type": "share", "vendor": "nvidia", "shareUnit": "Memory", "sharingStrategy": "TimeSlicing", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
-			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
+			  "computePercent": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "memory": {"value": "80348Mi", "requestPolicy": {"default": "8034Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
 		"fraction of a GPU, by MPS": {h100(func(c *profile.Desired) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
-			map[string]string{"type": "share", "share": "fraction", "sharing": "mps", "isolation": "cooperative"},
+			map[string]string{"type": "share", "shareUnit": "Fraction", "sharingStrategy": "MPS", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
-			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
+			  "computePercent": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
 		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
-			map[string]string{"type": "share", "profile": "3g.40gb", "share": "memory", "sharing": "timeslicing", "isolation": "none"},
+			map[string]string{"type": "share", "profile": "3g.40gb", "shareUnit": "Memory", "sharingStrategy": "TimeSlicing", "isolation": "none"},
 			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
 			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
 		"fraction of a mode's partition": {mi300x, "-dpx-1-fraction-share",
-			map[string]string{"type": "share", "vendor": "amd", "profile": "dpx", "share": "fraction", "isolation": "none"},
+			map[string]string{"type": "share", "vendor": "amd", "profile": "dpx", "shareUnit": "Fraction", "isolation": "none"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
 		"fraction of an AMD GPU": {mi300x, "-fraction-share",
-			map[string]string{"type": "share", "computePartition": "SPX", "memoryPartition": "NPS1", "isolation": "none"},
+			map[string]string{"type": "share", "memoryPartition": "NPS1", "isolation": "none"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
 	} {
@@ -118,19 +119,19 @@ func TestNoShares(t *testing.T) {
 	assert.Equal(t, gpus[0].Name(), devices[0].Name)
 }
 
-// TestLegacyResourceMeansWhatTheSettingsSay: the vendor's old resource stands for
+// TestExtendedResourceMeansWhatTheSettingsSay: the vendor's extended resource stands for
 // replicas or for partitions, and for nothing beside them.
-func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
-	for kind, want := range map[profile.LegacyKind][]string{
-		profile.LegacyWhole:            {""},
-		profile.LegacyReplica:          {"-fraction-share"},
-		profile.LegacyPartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
-		profile.LegacyPartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
+func TestExtendedResourceMeansWhatTheSettingsSay(t *testing.T) {
+	for kind, want := range map[v1beta1.ExtendedResourceKind][]string{
+		v1beta1.AsWhole:            {""},
+		v1beta1.AsReplica:          {"-fraction-share"},
+		v1beta1.AsPartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		v1beta1.AsPartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
 	} {
 		c := everyShare("3g.40gb")
-		c.Legacy = profile.Legacy{Kind: kind, Profile: "3g.40gb"}
+		c.ExtendedResource = v1beta1.ExtendedResource{As: kind, Profile: "3g.40gb"}
 		gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c)
-		gpus[0].LegacyResource = "nvidia.com/gpu"
+		gpus[0].ExtendedResource = "nvidia.com/gpu"
 		var got []string
 		for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
 			if a, ok := d.Attributes[names.AttributeExtendedResourceName]; ok {

@@ -94,7 +94,7 @@ func (n *shareNode) of(p gpu.Placement, a amounts) amountsInUnits {
 		got["fraction"] = 1000 / replicas
 	}
 	if p.Share.Limits {
-		got["compute"] = 0
+		got["computePercent"] = 0
 	}
 	for name, text := range a {
 		q := resource.MustParse(text)
@@ -115,7 +115,7 @@ func (n *shareNode) of(p gpu.Placement, a amounts) amountsInUnits {
 
 // limits is what all claims together can have of a share.
 func limits(p gpu.Placement) amountsInUnits {
-	return amountsInUnits{"memory": p.Memory, "fraction": 1000, "compute": 100, "clients": int64(p.Share.MaxClients)}
+	return amountsInUnits{"memory": p.Memory, "fraction": 1000, "computePercent": 100, "clients": int64(p.Share.MaxClients)}
 }
 
 // fits reports whether a device can be given to one more claim.
@@ -211,7 +211,7 @@ func randomShareWish(random *rand.Rand) shareWish {
 	}
 	maybe("clients", "1", "2", "20", "48")
 	if random.IntN(3) == 0 {
-		maybe("compute", "0", "10", "60", "100")
+		maybe("computePercent", "0", "10", "60", "100")
 	}
 	memories := []string{"1Mi", "300M", "5Gi", "20Gi", "79Gi", "180Gi", "500Gi"}
 	fractions := []string{"1m", "0.1", "0.333", "0.5", "1"}

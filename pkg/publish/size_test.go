@@ -24,8 +24,8 @@ var (
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
 	for _, name := range models.InventoryNames() {
-		weigh(t, name, gpusOf(t, builtIn(t, name)), largest)
-		weigh(t, name, withShares(t, gpusOf(t, builtIn(t, name)), profile.Default()), largestWithShares)
+		weigh(t, name, offered(gpusOf(t, builtIn(t, name))), largest)
+		weigh(t, name, withShares(t, offered(gpusOf(t, builtIn(t, name))), profile.Default()), largestWithShares)
 	}
 }
 

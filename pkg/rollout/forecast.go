@@ -160,8 +160,8 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (why
 	if g.Spec.ProfileName != "" {
 		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.ProfileName), false
 	}
-	if g.Spec.Enabled != nil && !*g.Spec.Enabled {
-		return "spec.enabled of its GPUNode is false", false
+	if g.Spec.Paused {
+		return "spec.paused of its GPUNode is true", false
 	}
 	s := &g.Status
 	switch {

@@ -85,7 +85,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.Nodes[4].Labels[ControlPlaneLabel] = ""
 	in.GPUNodes[5].Status.Node = nil
 	in.Nodes[6].Status.Conditions[0].Status = corev1.ConditionUnknown
-	in.GPUNodes[7].Spec.Enabled = ptr.To(false)
+	in.GPUNodes[7].Spec.Paused = true
 	in.GPUNodes[8].Spec.ProfileName = "mig-parted.some"
 	in.GPUNodes[8].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelMIGConfig + "=some"}
 	in.Nodes[9].Labels["other"] = "yes"
@@ -101,7 +101,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 		{"node-4", "it belongs to the control plane"},
 		{"node-5", "its plugin has not reported yet"},
 		{"node-6", "it is not ready"},
-		{"node-7", "spec.enabled of its GPUNode is false"},
+		{"node-7", "spec.paused of its GPUNode is true"},
 		{"node-8", "its label nvidia.com/mig.config=some has precedence"},
 		{"node-9", "plan urgent has it, with priority 5"},
 	}, f.Others)

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,9 +207,7 @@ func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 		}
 	}
 	if setsMode {
-		// An empty mode was read by an earlier version while MIG was enabled. The
-		// driver starts in the default mode.
-		err := driver.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
+		err := driver.SetComputeMode(ctx, p.GPU, before.ComputeMode)
 		if errors.Is(err, gpu.ErrNotSupported) {
 			klog.FromContext(ctx).Info("The compute mode is not restored, because the GPU has none now", "gpu", p.GPUName(), "reason", err.Error())
 			return nil

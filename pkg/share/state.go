@@ -38,11 +38,40 @@ type State struct {
 
 	// mu protects the fields below.
 	mu   sync.Mutex
-	file durable.State[map[string]profile.Desired]
+	file durable.State[stateFile]
 	// inForce is by PCI address.
-	inForce map[string]profile.Desired
+	inForce map[string]settings
 	// later describes the settings that wait for a release, by the name of the GPU.
 	later map[string]string
+}
+
+// stateFile is the content of sharing.json.
+type stateFile struct {
+	// GPUs are the settings that are in force, by PCI address.
+	GPUs map[string]settings `json:"gpus"`
+}
+
+// stateFormat is the format of sharing.json.
+var stateFormat = durable.Format{Version: 1, MinReader: 1}
+
+// settings are the settings of a GPU in the file.
+type settings struct {
+	profile.Desired
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
+}
+
+// UnmarshalJSON keeps the keys of a newer version.
+func (s *settings) UnmarshalJSON(data []byte) (err error) {
+	type plain settings
+	s.unknown, err = durable.Unmarshal(data, (*plain)(s))
+	return err
+}
+
+// MarshalJSON adds the keys of a newer version.
+func (s settings) MarshalJSON() ([]byte, error) {
+	type plain settings
+	return durable.Marshal(plain(s), s.unknown)
 }
 
 // OpenState reads the settings that were in force when the last plugin ended. If that fails, it returns
@@ -50,8 +79,8 @@ type State struct {
 // to read a file that is not broken.
 func OpenState(path string, c StateConfig) (*State, error) {
 	s := &State{
-		StateConfig: c, file: durable.State[map[string]profile.Desired]{Path: path},
-		told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{},
+		StateConfig: c, file: durable.State[stateFile]{Path: path, Format: stateFormat},
+		told: map[string]string{}, inForce: map[string]settings{}, later: map[string]string{},
 	}
 	_, err := s.read()
 	return s, err
@@ -68,7 +97,7 @@ func (s *State) read() (read bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read how the GPUs are shared from %s: %w", s.file.Path, err)
 	}
-	maps.Copy(s.inForce, known)
+	maps.Copy(s.inForce, known.GPUs)
 	return true, nil
 }
 
@@ -184,20 +213,20 @@ func (s *State) LookUp(pciAddress string) (profile.Desired, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := s.inForce[pciAddress]
-	return now, known
+	return now.Desired, known
 }
 
 func (s *State) set(pciAddress string, now profile.Desired) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inForce[pciAddress] = now
+	s.inForce[pciAddress] = settings{Desired: now}
 }
 
 // save writes the file. If that fails, the settings are still in force until the plugin ends.
 func (s *State) save(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.file.Write(s.inForce); err != nil {
+	if err := s.file.Write(stateFile{GPUs: s.inForce}); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write the settings of sharing; after a restart, they are taken from held shares", "file", s.file.Path)
 	}
 }
@@ -239,7 +268,7 @@ func describe(c profile.Desired) string {
 			parts = append(parts, "memory of whole GPUs limited by MPS")
 		}
 	}
-	if meaning := c.LegacyMeaning(); meaning != profile.Default().LegacyMeaning() {
+	if meaning := c.ExtendedResourceText(); meaning != profile.Default().ExtendedResourceText() {
 		parts = append(parts, "the vendor's extended resource is "+meaning)
 	}
 	if c.MIGReplicas {

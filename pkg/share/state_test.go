@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,9 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -167,11 +172,11 @@ func TestSharesThatCannotBePublished(t *testing.T) {
 
 func TestDescribeSettings(t *testing.T) {
 	mps := profile.Default()
-	mps.Strategy, mps.Limits, mps.Profile, mps.Legacy.Kind = gpu.MPS, true, "training", profile.LegacyReplica
+	mps.Strategy, mps.Limits, mps.Profile, mps.ExtendedResource.As = gpu.MPS, true, "training", v1beta1.AsReplica
 	off := profile.Default()
 	off.Shared = false
 	parts := off
-	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
+	parts.Partitions, parts.TimeSlice, parts.ExtendedResource = []string{"3g.40gb"}, gpu.LongSlice, v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
 		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)": mps,
 		"not shared": off,
@@ -189,4 +194,20 @@ func TestProbesGrowRarer(t *testing.T) {
 		intervals = append(intervals, last)
 	}
 	assert.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}, intervals)
+}
+
+// Every key of the file, as it stays.
+func TestStateFormat(t *testing.T) {
+	var in settings
+	filled.Value(&in)
+	in.unknown = durable.Unknown{"later": json.RawMessage(`{"a":1}`)}
+	path := filepath.Join(t.TempDir(), "sharing.json")
+	c := newSharingCase(t, path)
+	c.inForce[sharedGPU] = in
+	c.set("0000:02:00.0", profile.Default())
+	c.save(t.Context())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/sharing.json", data)
+	assert.Equal(t, c.inForce, newSharingCase(t, path).inForce)
 }

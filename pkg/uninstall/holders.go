@@ -49,7 +49,7 @@ func findHolders(claims []resourceapi.ResourceClaim) []holder {
 		h := holder{namespace: c.Namespace, claim: c.Name}
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver == names.DriverName {
-				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, names.NodeOfPool(r.Pool)))
+				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, r.Pool))
 			}
 		}
 		for _, u := range c.Status.ReservedFor {

@@ -90,7 +90,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != names.TaintRepartitioning {
+		if t.Key != names.TaintNodeRepartitioning {
 			others = append(others, t)
 		}
 	}

@@ -88,7 +88,7 @@ func noShares(r overview.Room) g.Node {
 	none, enable := "No node publishes shares of GPUs.", "sharing.enabled of the PartitionProfile is false, or the API server lacks the feature gate DRAConsumableCapacity: the events of the nodes tell."
 	switch {
 	case r.Share.Profile != "" && r.Share.By == gpu.ByFraction:
-		none, enable = "No node publishes fraction shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile, and sets sharing.partitions.fractions."
+		none, enable = "No node publishes fraction shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile, with Fraction in sharing.partitions.units."
 	case r.Share.Profile != "":
 		none, enable = "No node publishes memory shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile."
 	case r.Shared:

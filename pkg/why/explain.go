@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -211,7 +210,7 @@ const releaseTime = 15 * time.Second
 func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 	for _, h := range holds {
 		gpuID := cluster.GPUOf(h.Device)
-		if far := m.Progress(names.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(gpuID) {
+		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
 				gpuID, cluster.TaintProfile(far.To), far.During(now))
 		}

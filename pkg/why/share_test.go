@@ -84,7 +84,7 @@ func TestShares(t *testing.T) {
 			"it asks for 2 clients, and the node's settings allow 1 client for a share.", nil,
 		},
 		"compute without limits": {
-			newWorld(t).node("node-a", "MI300X", 1, sharing(true)), amounting(memoryShare, "compute", "50"), fit.Lacking,
+			newWorld(t).node("node-a", "MI300X", 1, sharing(true)), amounting(memoryShare, "computePercent", "50"), fit.Lacking,
 			"it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works.", nil,
 		},
 		"a capacity that is none": {

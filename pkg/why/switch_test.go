@@ -102,7 +102,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintNodeRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.gpuNodes(draining(w)).pod(request("gpu", small))
 			return w
 		}},

@@ -20,16 +20,27 @@ const (
 	churnClaims = 2000
 	// computeSlices of a GPU can be allocated.
 	computeSlices = 7
+	// mostRefusals is how many more claims for the partition with the only engine may be
+	// refused because they are offered few positions.
+	mostRefusals = 1.1
 )
 
 var churnSeeds = []uint64{1, 2, 3}
 
-// churnMix is what claims ask for: half of the load by small partitions and half
-// by large ones.
-var churnMix = []struct {
+// wish is what some claims of a churn ask for.
+type wish struct {
 	profile string
 	slices  float64
-}{{"1g.10gb", 1}, {"4g.40gb", 4}}
+	// share is their part of the load.
+	share float64
+}
+
+var (
+	// churnMix is half of the load by small partitions and half by large ones.
+	churnMix = []wish{{"1g.10gb", 1, 0.5}, {"4g.40gb", 4, 0.5}}
+	// mediaMix also has claims for the partition with the only engine of a GPU, last.
+	mediaMix = []wish{{"1g.10gb", 1, 0.45}, {"4g.40gb", 4, 0.45}, {"1g.10gb+me", 1, 0.1}}
+)
 
 // churnFigures: the order of the devices decides what a cut GPU can still give.
 func (b *bench) churnFigures() []figures.Figure {
@@ -37,6 +48,10 @@ func (b *bench) churnFigures() []figures.Figure {
 		Name:    fmt.Sprintf("refusals in a churn of 1g and 4g at load %.1f, against ascending starts", churnLoad),
 		Limit:   figures.Below(1, "×"),
 		Measure: b.countRefusals,
+	}, {
+		Name:    fmt.Sprintf("refusals of 1g+me in a churn with 1g and 4g at load %.1f, against all positions", churnLoad),
+		Limit:   figures.AtMost(mostRefusals, "×"),
+		Measure: b.countMediaRefusals,
 	}}
 }
 
@@ -45,22 +60,51 @@ func (b *bench) countRefusals(ctx context.Context) (figures.Reading, error) {
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	ours, ascending := 0, 0
-	for _, seed := range churnSeeds {
-		n, err := churn(ctx, gpus, seed)
-		if err != nil {
-			return figures.Reading{}, err
-		}
-		ours += n
-		if n, err = churn(ctx, withAscendingStarts(gpus), seed); err != nil {
-			return figures.Reading{}, err
-		}
-		ascending += n
+	ours, err := churns(ctx, gpus, churnMix)
+	if err != nil {
+		return figures.Reading{}, err
 	}
+	ascending, err := churns(ctx, withAscendingStarts(gpus), churnMix)
+	if err != nil {
+		return figures.Reading{}, err
+	}
+	return refusals(ours[0]+ours[1], ascending[0]+ascending[1]), nil
+}
+
+// countMediaRefusals: claims are offered few positions of the partition with the only engine.
+func (b *bench) countMediaRefusals(ctx context.Context) (figures.Reading, error) {
+	gpus, err := b.gpusOf(ctx, "h100x8")
+	if err != nil {
+		return figures.Reading{}, err
+	}
+	ours, err := churns(ctx, gpus, mediaMix)
+	if err != nil {
+		return figures.Reading{}, err
+	}
+	all, err := churns(ctx, withAllPositions(gpus), mediaMix)
+	if err != nil {
+		return figures.Reading{}, err
+	}
+	return refusals(ours[2], all[2]), nil
+}
+
+func refusals(ours, other int) figures.Reading {
 	return figures.Reading{
-		Value: float64(ours) / float64(ascending),
-		Seen:  fmt.Sprintf("%d against %d of %d claims, %d seeds", ours, ascending, churnClaims*len(churnSeeds), len(churnSeeds)),
-	}, nil
+		Value: float64(ours) / float64(other),
+		Seen:  fmt.Sprintf("%d against %d of %d claims, %d seeds", ours, other, churnClaims*len(churnSeeds), len(churnSeeds)),
+	}
+}
+
+// withAllPositions are the same GPUs, with all positions offered to claims.
+func withAllPositions(gpus []gpu.GPU) []gpu.GPU {
+	gpus = slices.Clone(gpus)
+	for i := range gpus {
+		gpus[i].Placements = slices.Clone(gpus[i].Placements)
+		for j := range gpus[i].Placements {
+			gpus[i].Placements[j].StaticOnly = false
+		}
+	}
+	return gpus
 }
 
 // withAscendingStarts are the same GPUs, the placements of each profile from
@@ -87,24 +131,40 @@ type tenant struct {
 	until float64
 }
 
+// churns adds up the refusals of a churn for all seeds, by the kinds of the mix.
+func churns(ctx context.Context, gpus []gpu.GPU, mix []wish) ([]int, error) {
+	all := make([]int, len(mix))
+	for _, seed := range churnSeeds {
+		refused, err := churn(ctx, gpus, mix, seed)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range refused {
+			all[i] += n
+		}
+	}
+	return all, nil
+}
+
 // churn lets claims come and go, the same ones for each seed whatever the GPUs
 // look like, and counts those for which there is no room when they come.
-func churn(ctx context.Context, gpus []gpu.GPU, seed uint64) (refused int, err error) {
+func churn(ctx context.Context, gpus []gpu.GPU, mix []wish, seed uint64) ([]int, error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	published, err := slicesOf(gpus)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	refused := make([]int, len(mix))
 	scheduler := allocator.New(classes, published)
 	random := rand.New(rand.NewPCG(seed, 0))
-	// Claims live for 1 on average, and each profile brings half of the load.
+	// Claims live for 1 on average.
 	var rates []float64
 	rate := 0.0
-	for _, kind := range churnMix {
-		rates = append(rates, churnLoad*computeSlices*float64(len(gpus))/float64(len(churnMix))/kind.slices)
+	for _, kind := range mix {
+		rates = append(rates, churnLoad*computeSlices*float64(len(gpus))*kind.share/kind.slices)
 		rate += rates[len(rates)-1]
 	}
 	now := 0.0
@@ -112,7 +172,7 @@ func churn(ctx context.Context, gpus []gpu.GPU, seed uint64) (refused int, err e
 	for range churnClaims {
 		now += random.ExpFloat64() / rate
 		kind, lives := 0, random.ExpFloat64()
-		for at := random.Float64() * rate; at > rates[kind]; kind++ {
+		for at := random.Float64() * rate; at > rates[kind] && kind < len(rates)-1; kind++ {
 			at -= rates[kind]
 		}
 		tenants = slices.DeleteFunc(tenants, func(t tenant) bool {
@@ -121,12 +181,12 @@ func churn(ctx context.Context, gpus []gpu.GPU, seed uint64) (refused int, err e
 			}
 			return t.until <= now
 		})
-		grant, err := scheduler.Allocate(ctx, nodeName, allocator.Claim("claim", allocator.Request("gpu", classOf(churnMix[kind].profile), 1)))
+		grant, err := scheduler.Allocate(ctx, nodeName, allocator.Claim("claim", allocator.Request("gpu", classOf(mix[kind].profile), 1)))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if grant == nil {
-			refused++
+			refused[kind]++
 			continue
 		}
 		tenants = append(tenants, tenant{grant, now + lives})

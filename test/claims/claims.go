@@ -146,7 +146,7 @@ func Ref(uid string) ledger.ClaimRef {
 
 // Record is a claim's record for some placements, as Prepare writes it.
 func Record(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
-	r := ledger.Record{Version: ledger.Version, Claim: Ref(uid), State: state}
+	r := ledger.Record{Claim: Ref(uid), State: state}
 	for _, p := range placements {
 		d := ledger.Device{Request: "r-" + p.Name(), Pool: names.PoolName(Node), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
 		if state == ledger.Prepared {

@@ -45,12 +45,12 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 		assert.NotContains(s.t, fmt.Sprint(s.env(pod, "sidecar")), "TRANCHE")
 		assert.Equal(s.t, 2, s.machine(nodeA).instances())
 	},
-	"legacy-gpu": func(s *suite, pods map[string]*corev1.Pod) {
+	"extended-gpu": func(s *suite, pods map[string]*corev1.Pod) {
 		pod := pods["unchanged"]
 		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
 		assert.Zero(s.t, s.machine(nodeA).instances())
 	},
-	"legacy-amd": func(s *suite, pods map[string]*corev1.Pod) {
+	"extended-amd": func(s *suite, pods map[string]*corev1.Pod) {
 		s.requireSeesWhole(pods["unchanged"], s.allocated(pods["unchanged"], ""))
 		assert.Equal(s.t, nodeC, pods["unchanged"].Spec.NodeName)
 	},
@@ -81,18 +81,18 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"translate-hami": checkTranslateHAMi,
 	"translate-nos":  checkTranslateNos,
 
-	"profile-all-balanced":  checkProfileAllBalanced,
-	"profile-cpx-nps4":      checkProfileCPXNPS4,
-	"profile-time-sliced":   checkProfileTimeSliced,
-	"profile-legacy-single": checkProfileLegacySingle,
-	"profile-rollback":      checkProfileRollback,
-	"profile-budget":        checkProfileBudget,
-	"plan":                  checkPlan,
+	"profile-all-balanced":    checkProfileAllBalanced,
+	"profile-cpx-nps4":        checkProfileCPXNPS4,
+	"profile-time-sliced":     checkProfileTimeSliced,
+	"profile-extended-single": checkProfileExtendedSingle,
+	"profile-rollback":        checkProfileRollback,
+	"profile-budget":          checkProfileBudget,
+	"plan":                    checkPlan,
 }
 
 // nightDemos take minutes, because they show much or need the software of another project.
 var nightDemos = []string{
-	"first-available", "kueue", "plan", "profile-all-balanced", "profile-cpx-nps4", "profile-legacy-single", "profile-rollback",
+	"first-available", "kueue", "plan", "profile-all-balanced", "profile-cpx-nps4", "profile-extended-single", "profile-rollback",
 	"profile-time-sliced", "sharing-replicas", "translate-hami", "translate-kai", "translate-nos",
 }
 

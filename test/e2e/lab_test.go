@@ -169,8 +169,8 @@ func startLab(assets string, machines map[string]string, gatesOff ...string) (*l
 		}
 		l.nodes[name] = n
 		n.Options.MemoryModes = true
-		n.Options.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}
-		n.Options.LegacyMIGResources = true
+		n.Options.ExtendedResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}
+		n.Options.MIGExtendedResources = true
 		if err := n.StartPlugin(); err != nil {
 			return nil, errors.Join(err, c.Stop())
 		}

@@ -1,18 +1,14 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
 )
@@ -65,49 +61,6 @@ func (s *suite) restartPlugin(node string) *corev1.Pod {
 		return pod.UID != old.UID, "there is still " + old.Name
 	})
 	return s.plugin(node)
-}
-
-// keepPluginOff keeps the plugin off a node until it is told to come back.
-func (s *suite) keepPluginOff(node string) (back func()) {
-	s.t.Helper()
-	if s.lab != nil {
-		require.NoError(s.t, s.lab.nodes[node].StopPlugin())
-		back = sync.OnceFunc(func() { require.NoError(s.t, s.lab.nodes[node].StartPlugin()) })
-		s.t.Cleanup(back)
-		return back
-	}
-	sets := s.client.AppsV1().DaemonSets(pluginNamespace)
-	set, err := sets.Get(s.ctx, pluginName, metav1.GetOptions{})
-	require.NoError(s.t, err)
-	require.Nil(s.t, set.Spec.Template.Spec.Affinity)
-	before, err := json.Marshal(set.Spec.UpdateStrategy)
-	require.NoError(s.t, err)
-	patch := func(strategy, affinity string) error {
-		_, err := sets.Patch(s.ctx, pluginName, types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"updateStrategy":%s,"template":{"spec":{"affinity":%s}}}}`, strategy, affinity), metav1.PatchOptions{})
-		return err
-	}
-	// With OnDelete, the other nodes keep theirs.
-	require.NoError(s.t, patch(`{"type":"OnDelete","rollingUpdate":null}`, fmt.Sprintf(`{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
-		{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"NotIn","values":[%q]}]}]}}}`, node)))
-	here := false
-	back = func() {
-		s.t.Helper()
-		if !here {
-			here = true
-			assert.NoError(s.t, patch(string(before), "null"))
-			s.plugin(node)
-		}
-	}
-	s.t.Cleanup(back)
-	s.eventually("the plugin is gone from "+node, func() (bool, string) {
-		list, err := s.client.CoreV1().Pods(pluginNamespace).List(s.ctx, metav1.ListOptions{
-			LabelSelector: pluginLabel, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		})
-		require.NoError(s.t, err)
-		return len(list.Items) == 0, fmt.Sprintf("there are %d", len(list.Items))
-	})
-	return back
 }
 
 // killPlugin ends the plugin's process on a node with SIGKILL. The kubelet

@@ -138,7 +138,7 @@ func (s *suite) leftOfSwitches(node string) []string {
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {
-		if taint.Key == names.TaintRepartitioning {
+		if taint.Key == names.TaintNodeRepartitioning {
 			left = append(left, "taint "+taint.ToString())
 		}
 	}

@@ -18,8 +18,8 @@ import (
 // demoFirst is what a README says to do before the demo's manifest is applied.
 var demoFirst = map[string]func(*suite){
 	"profile-time-sliced": func(s *suite) { s.follow(nodeA, "time-sliced-10") },
-	"profile-legacy-single": func(s *suite) {
-		const file = repository + "/demo/profile-legacy-single/profile/profile.yaml"
+	"profile-extended-single": func(s *suite) {
+		const file = repository + "/demo/profile-extended-single/profile/profile.yaml"
 		s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", file) })
 		s.kubectl("apply", "--validate=strict", "-f", file)
 		s.follow(nodeA, "demo-single")
@@ -157,7 +157,7 @@ func checkProfileTimeSliced(s *suite, _ map[string]*corev1.Pod) {
 }
 
 // Who asks for nvidia.com/gpu has one of the partitions that are there.
-func checkProfileLegacySingle(s *suite, pods map[string]*corev1.Pod) {
+func checkProfileExtendedSingle(s *suite, pods map[string]*corev1.Pod) {
 	require.Len(s.t, pods, 2)
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
 	first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")

@@ -103,7 +103,7 @@ func (s *suite) settled(node string) (lines []string) {
 	s.eventually(node+" knows the limits of its shares", func() (bool, string) {
 		lines = s.published(node)
 		unlimited := slices.ContainsFunc(lines, func(device string) bool {
-			return strings.Contains(device, "string: share") && strings.Contains(device, "string: nvidia") && !strings.Contains(device, "compute:")
+			return strings.Contains(device, "string: share") && strings.Contains(device, "string: nvidia") && !strings.Contains(device, "computePercent:")
 		})
 		return !unlimited, strings.Join(lines, "\n")
 	})

@@ -65,7 +65,7 @@ func TestDeviceMetadataInTheContainer(t *testing.T) {
 	d := told.Requests[0].Devices[0]
 	assert.Equal(t, []string{names.DriverName, device.Pool, device.Device}, []string{d.Driver, d.Pool, d.Name})
 	assert.Equal(t, "1g.10gb", *d.Attributes["profile"].StringValue)
-	assert.Positive(t, *d.Attributes["memoryBytes"].IntValue)
+	assert.Positive(t, *d.Attributes["memory"].IntValue)
 	assert.True(t, strings.HasSuffix(s.env(pod, "main")["TRANCHE_DEVICE_"+strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))], *d.Attributes["uuid"].StringValue))
 }
 

@@ -72,7 +72,7 @@ func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
 func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	s := startOnCluster(t)
 	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
-	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
+	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "computePercent": "30"})
 	small, large := s.waitRunning("small"), s.waitRunning("large")
 	assert.Equal(t, gpu.OfDevice(s.allocated(small, "").Device), gpu.OfDevice(s.allocated(large, "").Device))
 	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))

@@ -18,7 +18,7 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 		node, rule, class string
 	}{
 		"MIG disabled": {nodeA, `{gpus: {vendor: nvidia}, mig: {mode: Disabled}}`, class1g10gb},
-		"SPX":          {nodeC, `{gpus: {vendor: amd}, amd: {computePartition: SPX}}`, classCPX},
+		"SPX":          {nodeC, `{gpus: {vendor: amd}, xcp: {computePartition: SPX}}`, classCPX},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)

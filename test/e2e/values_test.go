@@ -201,11 +201,11 @@ func (s *suite) waitTranslatedIn(namespace, project string) {
 // and for no others: the new plugin has published them then.
 func (s *suite) publishesBy(node string, values map[string]any) (ok bool, device string) {
 	s.t.Helper()
-	legacy, _ := values["legacyResources"].(map[string]any)
+	served, _ := values["extendedResources"].(map[string]any)
 	for _, device := range s.published(node) {
 		for _, vendor := range []string{"nvidia", "amd"} {
 			if strings.Contains(device, "type:\n    string: gpu\n") && strings.Contains(device, "vendor:\n    string: "+vendor+"\n") &&
-				strings.Contains(device, "string: "+vendor+".com/gpu\n") != (legacy[vendor] == true) {
+				strings.Contains(device, "string: "+vendor+".com/gpu\n") != (served[vendor] == true) {
 				return false, device
 			}
 		}

@@ -5,6 +5,8 @@
 package golden
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -26,6 +28,14 @@ func Equal(t *testing.T, path, got string) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -update and read the new file")
 	assert.Equal(t, string(want), got, "%s is out of date: run the test with -update and read the difference", path)
+}
+
+// JSON checks that a file says what the test got, apart from white space.
+func JSON(t *testing.T, path string, got []byte) {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, json.Indent(&out, got, "", "  "))
+	Equal(t, path, out.String()+"\n")
 }
 
 // Files checks what becomes of each file that a pattern names: the golden file beside it says that.

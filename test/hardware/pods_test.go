@@ -56,9 +56,9 @@ func runPods(t *testing.T, kit, uuid string, hasMPS bool) {
 		assert.Equal(t, uuid, whole.Client.UUID)
 		k.removePods()
 	})
-	for _, shared := range []struct{ strategy, profile string }{{"timeslicing", ""}, {"mps", "side-by-side"}} {
+	for _, shared := range []struct{ strategy, profile string }{{"TimeSlicing", ""}, {"MPS", "side-by-side"}} {
 		t.Run(shared.strategy, func(t *testing.T) {
-			if !hasMPS && shared.strategy == "mps" {
+			if !hasMPS && shared.strategy == "MPS" {
 				t.Skip("no nvidia-cuda-mps-control in the driver or on the host")
 			}
 			k := k.within(t)

@@ -56,7 +56,15 @@ func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 	return slicesOf(node, out)
 }
 
+// Offered returns the placements that a node without a profile offers.
+func Offered(all []gpu.Placement) []gpu.Placement {
+	return slices.DeleteFunc(slices.Clone(all), func(p gpu.Placement) bool { return !profile.Layout{}.Offers(p) })
+}
+
 func slicesOf(node string, gpus []publish.GPU) ([]*resourceapi.ResourceSlice, error) {
+	for i := range gpus {
+		gpus[i].Placements = Offered(gpus[i].Placements)
+	}
 	published, errs := publish.Slices(gpus)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

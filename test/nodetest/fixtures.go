@@ -28,7 +28,7 @@ import (
 // GPUAt is an NVIDIA GPU that can be had as a whole, or one partition of it.
 func GPUAt(address string) gpu.GPU {
 	return gpu.GPU{
-		PCIAddress: address, Vendor: gpu.NVIDIA, UUID: "GPU-" + address, ProductName: "H100", Architecture: "hopper", DriverVersion: "580", PCIeRoot: "pci0000:00",
+		PCIAddress: address, Vendor: gpu.NVIDIA, UUID: "GPU-" + address, ProductName: "H100", Architecture: "Hopper", DriverVersion: "580", PCIeRoot: "pci0000:00",
 		NUMANode: new(int64(0)), ComputeUnits: 132, Counters: gpu.Counters{"memory": 80},
 		Placements: []gpu.Placement{
 			{GPU: address, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 2, Size: 1, Memory: 10, ComputeUnits: 16, Engines: map[string]int64{"decoders": 1}, Consumes: gpu.Counters{"memory": 10}},

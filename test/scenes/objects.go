@@ -79,7 +79,7 @@ func Device(gpuID, name, product, kind string, slot int, consumes gpu.Counters) 
 		Name: name,
 		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 			"type": attr(kind), "vendor": attr("nvidia"), "productName": attr(product),
-			"driverVersion": attr("580.159.04"), "resource.kubernetes.io/pciBusID": attr(address(slot)),
+			"driverVersion": {VersionValue: ptr.To("580.159.4")}, "resource.kubernetes.io/pciBusID": attr(address(slot)),
 		},
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			"memory": {Value: *resource.NewQuantity(H100Memory, resource.BinarySI)},

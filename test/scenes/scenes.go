@@ -145,7 +145,7 @@ func AMDBusy() Scene {
 	}
 	Taint(in.Slices, other, resourceapi.DeviceTaint{Key: names.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	missing := func(name string) bool { return name == XCP(1, "cpx", 7) }
-	Taint(in.Slices, missing, resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	Taint(in.Slices, missing, resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Value: string(gpu.CauseMissing), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	in.Claims = append(in.Claims, Claim("team-a", "rank-0", "node-b", 1, XCP(1, "cpx", 0)))
 	return in
 }

@@ -69,9 +69,9 @@ func Shared() Scene {
 	}
 	memory, fraction := GPUOf(0)+"-memory-share", GPUOf(1)+"-fraction-share"
 	in.Claims = []resourceapi.ResourceClaim{
-		Sharer("default", "notebook", 0, memory, "memory", "2355Mi", "compute", "0", "clients", "1"),
-		Sharer("team-b", "serve", 0, memory, "memory", "8Gi", "compute", "50", "clients", "2"),
-		Sharer("default", "half", 1, fraction, "fraction", "500m", "compute", "0", "clients", "1"),
+		Sharer("default", "notebook", 0, memory, "memory", "2355Mi", "computePercent", "0", "clients", "1"),
+		Sharer("team-b", "serve", 0, memory, "memory", "8Gi", "computePercent", "50", "clients", "2"),
+		Sharer("default", "half", 1, fraction, "fraction", "500m", "computePercent", "0", "clients", "1"),
 		Sharer("default", "big", 2, XCP(2, "dpx", 1)+"-memory-share", "memory", "40Gi", "clients", "1"),
 	}
 	return in

@@ -34,8 +34,8 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs that another system serves")
 	flags.Var(nodeSelector{&c.ManagedNodes}, "managed-nodes", "labels of the nodes whose GPUs Tranche manages (example.com/tranche=true); empty: all")
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove idle partitions that Tranche did not create")
-	flags.Var(legacyResources{&c.LegacyResources}, "legacy-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")
-	flags.BoolVar(&c.LegacyMIGResources, "legacy-mig-resources", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
+	flags.Var(extendedResources{&c.ExtendedResources}, "extended-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")
+	flags.BoolVar(&c.MIGExtendedResources, "mig-extended-resources", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
@@ -96,12 +96,12 @@ func (s nodeSelector) Set(text string) error {
 // Type implements pflag.Value.
 func (s nodeSelector) Type() string { return "selector" }
 
-// legacyResources is a flag that takes extended resources. The domain of one
+// extendedResources is a flag that takes extended resources. The domain of one
 // tells whose GPUs it stands for.
-type legacyResources struct{ byVendor *map[gpu.Vendor]string }
+type extendedResources struct{ byVendor *map[gpu.Vendor]string }
 
 // String implements pflag.Value.
-func (l legacyResources) String() string {
+func (l extendedResources) String() string {
 	if l.byVendor == nil {
 		return ""
 	}
@@ -114,7 +114,7 @@ func (l legacyResources) String() string {
 }
 
 // Set implements pflag.Value.
-func (l legacyResources) Set(resource string) error {
+func (l extendedResources) Set(resource string) error {
 	vendor, ok := gpu.VendorOf(resource)
 	if !ok {
 		return fmt.Errorf("%q is not a vendor's resource: use nvidia.com/gpu or amd.com/gpu", resource)
@@ -127,4 +127,4 @@ func (l legacyResources) Set(resource string) error {
 }
 
 // Type implements pflag.Value.
-func (l legacyResources) Type() string { return "resource" }
+func (l extendedResources) Type() string { return "resource" }

@@ -17,12 +17,11 @@ import (
 
 func record(uid string) Record {
 	return Record{
-		Version: Version,
-		Claim:   ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid},
-		State:   Prepared,
-		Pods:    []Pod{{Name: "pod-1", UID: "uid-1"}},
+		Claim: ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid},
+		State: Prepared,
+		Pods:  []Pod{{Name: "pod-1", UID: "uid-1"}},
 		Devices: []Device{{
-			Request: "r", Pool: "node-a/gpu-0000-01-00-0", Name: "gpu-0000-01-00-0-mig-1g-10gb-4", UUID: "MIG-1", Made: true, LoadID: "boot-1",
+			Request: "r", Pool: "node-a", Name: "gpu-0000-01-00-0-mig-1g-10gb-4", UUID: "MIG-1", Made: true, LoadID: "boot-1",
 			Placement: gpu.Placement{GPU: "0000:01:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 4, Size: 1, Consumes: gpu.Counters{"memory-slice-4": 1}},
 		}},
 	}

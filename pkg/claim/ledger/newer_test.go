@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
 // version2 is a made-up next version of a record: it has a state and fields that
@@ -66,8 +68,7 @@ func TestNewerVersionThatCanBeUsed(t *testing.T) {
 		require.NoError(t, err)
 		var got version2
 		require.NoError(t, json.Unmarshal(data, &got))
-		assert.Equal(t, Version, got.Version, "who writes a record states its own version")
-		assert.Zero(t, got.MinReader)
+		assert.Equal(t, Format, durable.Format{Version: got.Version, MinReader: got.MinReader}, "who writes a record states its own version")
 		assert.Equal(t, "Preparing", got.State)
 		assert.Equal(t, map[string]string{"fabric": "f1"}, got.Network)
 		assert.NotContains(t, got.Devices[0], "lane", "of another device")
@@ -101,13 +102,13 @@ func TestNewerVersionThatCannotBeUsed(t *testing.T) {
 			assert.Equal(t, string(before), string(after))
 			assert.Equal(t, []Record{record("b")}, l.List())
 			assert.True(t, l.Has("a"), "its claim is not forgotten")
-			want := Unusable{Claim: ClaimRef{UID: "a", Namespace: "team", Name: "claim-a"}, Version: 2, MinReader: 2, GPUs: []string{"0000:01:00.0"}}
+			want := Unusable{Claim: ClaimRef{UID: "a", Namespace: "team", Name: "claim-a"}, Newer: &durable.NewerError{Version: 2, MinReader: 2, Reads: 1}, GPUs: []string{"0000:01:00.0"}}
 			assert.Equal(t, []Unusable{want}, l.Unusable())
 
 			newer := (*UnusableError)(nil)
 			require.ErrorAs(t, l.CheckClaim("a"), &newer)
 			assert.Equal(t, want, newer.Unusable)
-			require.EqualError(t, newer, "the record of claim team/claim-a has version 2 and needs a plugin that reads version 2, this one reads 1: run the newer version of Tranche on this node again")
+			require.EqualError(t, newer, "the record of claim team/claim-a cannot be used: it has version 2 and needs a plugin that reads version 2, this one reads 1: run the newer version of Tranche on this node again")
 			require.NoError(t, l.CheckClaim("b"))
 			require.ErrorAs(t, l.CheckGPUs([]string{"0000:02:00.0", "0000:01:00.0"}), &newer)
 			require.NoError(t, l.CheckGPUs([]string{"0000:02:00.0"}))

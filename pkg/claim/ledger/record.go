@@ -1,24 +1,20 @@
 package ledger
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Version is the version of the records that this code writes, and the highest
-// minReader that it can use.
-const Version = 1
+// Format is the format of records.
+var Format = durable.Format{Version: 1, MinReader: 1}
 
 // State is the progress of preparing a claim.
 type State string
@@ -34,12 +30,9 @@ const (
 
 // Record describes one claim and its devices.
 type Record struct {
-	Version int `json:"version"`
-	// MinReader is the oldest version that can use the record; zero: Version.
-	MinReader int      `json:"minReader,omitempty"`
-	Claim     ClaimRef `json:"claim"`
-	State     State    `json:"state"`
-	Devices   []Device `json:"devices"`
+	Claim   ClaimRef `json:"claim"`
+	State   State    `json:"state"`
+	Devices []Device `json:"devices"`
 	// Released: the claim was released, but its devices on one GPU could not be removed from
 	// the hardware. No container uses them; they must be removed before another claim gets
 	// them. The state is Preparing. The claim's UID in the record is a LeftoverUID, so that
@@ -51,8 +44,8 @@ type Record struct {
 	// them.
 	Pods []Pod `json:"pods,omitempty"`
 
-	// unknown are fields of a newer version.
-	unknown fields
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
 }
 
 // Pod is a pod that uses a claim.
@@ -124,8 +117,8 @@ type Device struct {
 	// last one restores. It is the same for all shares of a GPU.
 	Before *gpu.Settings `json:"before,omitempty"`
 
-	// unknown are fields of a newer version.
-	unknown fields
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
 }
 
 // IsShare reports whether the claim holds a share of the device. Admin access does not count.
@@ -141,7 +134,7 @@ func (d Device) Key() string {
 
 // WasHandedOut reports whether containers may use a device of the record.
 func (r Record) WasHandedOut(d Device) bool {
-	// Records of version 0.1 have no HandedOut.
+	// A record that was rebuilt from its CDI file says it by its state alone.
 	return !r.Released && (r.State == Prepared || d.HandedOut)
 }
 
@@ -150,7 +143,7 @@ func (r Record) HandedOut() bool {
 	return slices.ContainsFunc(r.Devices, r.WasHandedOut)
 }
 
-// KeepUnknown copies the fields of a newer version from the claim's previous record, including
+// KeepUnknown copies the keys of a newer version from the claim's previous record, including
 // those of devices that are in both.
 func (r *Record) KeepUnknown(before Record) {
 	r.unknown = before.unknown
@@ -178,13 +171,22 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// UnmarshalJSON keeps the keys of a newer version.
+func (d *Device) UnmarshalJSON(data []byte) (err error) {
+	type plain Device
+	d.unknown, err = durable.Unmarshal(data, (*plain)(d))
+	return err
+}
+
+// MarshalJSON adds the keys of a newer version.
+func (d Device) MarshalJSON() ([]byte, error) {
+	type plain Device
+	return durable.Marshal(plain(d), d.unknown)
+}
+
 // Encode returns a record as JSON.
 func Encode(r Record) ([]byte, error) {
-	r.Version, r.MinReader = Version, 0
-	data, err := json.Marshal(r)
-	if err == nil {
-		data, err = r.writeUnknown(data)
-	}
+	data, err := Format.Encode(r, r.unknown)
 	if err != nil {
 		return nil, fmt.Errorf("encode the record of claim %s: %w", r.Claim, err)
 	}
@@ -194,28 +196,15 @@ func Encode(r Record) ([]byte, error) {
 // Decode reads and validates a record. It fails with an *UnusableError if the record needs a newer
 // version.
 func Decode(data []byte) (Record, error) {
-	var version struct {
-		Version   int `json:"version"`
-		MinReader int `json:"minReader"`
-	}
-	if err := json.Unmarshal(data, &version); err != nil {
-		return Record{}, fmt.Errorf("no valid JSON: %w", err)
-	}
-	minReader := cmp.Or(version.MinReader, version.Version)
-	switch {
-	case version.Version < 1 || minReader < 1:
-		return Record{}, fmt.Errorf("version is %d, minReader %d: neither can be less than 1", version.Version, version.MinReader)
-	case minReader > Version:
-		return Record{}, newerError(data, version.Version, minReader)
-	}
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return Record{}, fmt.Errorf("no valid record: %w", err)
-	}
-	if err := r.readUnknown(data); err != nil {
-		return Record{}, fmt.Errorf("no valid record: %w", err)
-	}
+	var err error
+	r.unknown, err = Format.Decode(data, &r)
+	newer := (*durable.NewerError)(nil)
 	switch {
+	case errors.As(err, &newer):
+		return Record{}, newerError(data, newer)
+	case err != nil:
+		return Record{}, fmt.Errorf("no valid record: %w", err)
 	case r.Claim.UID == "":
 		return Record{}, errors.New("claim.uid is missing")
 	case r.State != Preparing && r.State != Prepared:
@@ -227,93 +216,4 @@ func Decode(data []byte) (Record, error) {
 		}
 	}
 	return r, nil
-}
-
-// fields are the fields of a JSON object.
-type fields map[string]json.RawMessage
-
-// recordFields and deviceFields are the fields that this version knows.
-var (
-	recordFields = namesOf(reflect.TypeFor[Record]())
-	deviceFields = namesOf(reflect.TypeFor[Device]())
-)
-
-func namesOf(t reflect.Type) []string {
-	var names []string
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// readUnknown keeps the fields of a record and of its devices that this version does not know.
-func (r *Record) readUnknown(data []byte) error {
-	var record fields
-	if err := json.Unmarshal(data, &record); err != nil {
-		return err
-	}
-	var devices []fields
-	if len(record["devices"]) > 0 {
-		if err := json.Unmarshal(record["devices"], &devices); err != nil {
-			return err
-		}
-	}
-	r.unknown = record.without(recordFields)
-	for i, d := range devices {
-		r.Devices[i].unknown = d.without(deviceFields)
-	}
-	return nil
-}
-
-// without returns the fields that are not known; nil if there are none.
-func (f fields) without(known []string) fields {
-	var left fields
-	for name, value := range f {
-		// As encoding/json finds a field for a name.
-		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
-			if left == nil {
-				left = fields{}
-			}
-			left[name] = value
-		}
-	}
-	return left
-}
-
-func (r Record) hasUnknown() bool {
-	if len(r.unknown) > 0 {
-		return true
-	}
-	for _, d := range r.Devices {
-		if len(d.unknown) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// writeUnknown adds the fields that this version does not know to an encoded record.
-func (r Record) writeUnknown(data []byte) ([]byte, error) {
-	if !r.hasUnknown() {
-		return data, nil
-	}
-	var record fields
-	if err := json.Unmarshal(data, &record); err != nil {
-		return nil, err
-	}
-	var devices []fields
-	if err := json.Unmarshal(record["devices"], &devices); err != nil {
-		return nil, err
-	}
-	for i, d := range r.Devices {
-		maps.Copy(devices[i], d.unknown)
-	}
-	maps.Copy(record, r.unknown)
-	var err error
-	if record["devices"], err = json.Marshal(devices); err != nil {
-		return nil, err
-	}
-	return json.Marshal(record)
 }

@@ -5,6 +5,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 func TestDecode(t *testing.T) {
@@ -24,7 +27,7 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ data, message string }{
-		"nothing":          {``, "no valid JSON"},
+		"nothing":          {``, "no valid record: no valid JSON"},
 		"null":             {`null`, "version is 0"},
 		"a list":           {`[]`, "no valid JSON"},
 		"no version":       {`{"claim":{"uid":"a"},"state":"Prepared"}`, "version is 0, minReader 0: neither can be less than 1"},
@@ -68,4 +71,17 @@ func FuzzDecode(f *testing.F) {
 		assert.JSONEq(t, string(again), string(twice))
 		assert.NotEmpty(t, got.Claim.UID)
 	})
+}
+
+// Every key of a record, as it stays.
+func TestRecordFormat(t *testing.T) {
+	var r Record
+	filled.Value(&r)
+	r.State = Prepared
+	data, err := Encode(r)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/record.json", data)
+	again, err := Decode(data)
+	require.NoError(t, err)
+	assert.Equal(t, r, again)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
 // Unusable is a record that this process cannot use now: only a newer version can, or its file
@@ -15,8 +17,8 @@ type Unusable struct {
 	Claim ClaimRef
 	// Unreadable is why the file cannot be read; nil: the record needs a newer version.
 	Unreadable error
-	// Version wrote the record, MinReader is the oldest version that can use it.
-	Version, MinReader int
+	// Newer says which version the record needs.
+	Newer *durable.NewerError
 	// GPUs are the PCI addresses of the GPUs of its devices; empty: unknown, so it may be
 	// any GPU.
 	GPUs []string
@@ -34,12 +36,11 @@ func (e *UnusableError) Error() string {
 	if e.Unreadable != nil {
 		return fmt.Sprintf("the record of claim %s cannot be read, which is retried: %v", e.Claim.UID, e.Unreadable)
 	}
-	return fmt.Sprintf("the record of claim %s has version %d and needs a plugin that reads version %d, this one reads %d: run the newer version of Tranche on this node again",
-		e.Claim, e.Version, e.MinReader, Version)
+	return fmt.Sprintf("the record of claim %s cannot be used: %v", e.Claim, e.Newer)
 }
 
 // newerError reads the fields that all versions have.
-func newerError(data []byte, version, minReader int) error {
+func newerError(data []byte, newer *durable.NewerError) error {
 	var r struct {
 		Claim   ClaimRef `json:"claim"`
 		Devices []struct {
@@ -48,7 +49,7 @@ func newerError(data []byte, version, minReader int) error {
 			} `json:"placement"`
 		} `json:"devices"`
 	}
-	n := Unusable{Version: version, MinReader: minReader}
+	n := Unusable{Newer: newer}
 	if err := json.Unmarshal(data, &r); err == nil {
 		n.Claim = r.Claim
 		for _, d := range r.Devices {

@@ -64,7 +64,7 @@ func GPUs(claim *resourceapi.ResourceClaim, node string) []string {
 	}
 	var gpus []string
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		if address := gpu.AddressOf(result.Device); address != "" && result.Driver == names.DriverName && names.NodeOfPool(result.Pool) == node {
+		if address := gpu.AddressOf(result.Device); address != "" && result.Driver == names.DriverName && result.Pool == names.PoolName(node) {
 			gpus = append(gpus, address)
 		}
 	}
@@ -110,7 +110,7 @@ func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placem
 	name := gpu.OfDevice(device)
 	for i := range gpus {
 		g := &gpus[i]
-		if names.NodeOfPool(pool) != node || g.Name() != name {
+		if pool != names.PoolName(node) || g.Name() != name {
 			continue
 		}
 		if p, ok := g.Placement(device); ok {

@@ -40,18 +40,6 @@ func TestAllocatedTakesOnlyOurResults(t *testing.T) {
 	}, got)
 }
 
-// A claim that version 0.1 allocated names the pool of one GPU. It is prepared and released
-// as it was.
-func TestAllocatedFromAPoolOfVersion01(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
-	c := claims.For("a", one)
-	c.Status.Allocation.Devices.Results[0].Pool = "node-a/gpu-0000-01-00-0"
-	got, err := Allocated(c, claims.Node, claims.GPUs(1))
-	require.NoError(t, err)
-	assert.Equal(t, "node-a/gpu-0000-01-00-0", got[0].Pool, "as the kubelet knows it")
-	assert.Equal(t, one.Name(), got[0].Placement.Name())
-}
-
 func TestAllocatedRefuses(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	change := func(f func(*resourceapi.DeviceRequestAllocationResult)) *resourceapi.ResourceClaim {

@@ -64,7 +64,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 		},
 		"too much of a fraction": {wantsShare(claims.FractionShare(0), fraction(501), prepared("b", claims.FractionShare(0), fraction(500))), "not enough of its fraction", true},
 		"too many clients":       {wantsShare(claims.MemoryShare(0), clients(2), prepared("b", claims.MemoryShare(0), clients(47))), "not enough of its clients", true},
-		"too much compute":       {wantsShare(claims.MemoryShare(0), compute(51), prepared("b", claims.MemoryShare(0), compute(50))), "not enough of its compute", true},
+		"too much compute":       {wantsShare(claims.MemoryShare(0), compute(51), prepared("b", claims.MemoryShare(0), compute(50))), "not enough of its computePercent", true},
 		"many holders": {
 			wantsShare(claims.MemoryShare(0), claims.Memory(77), prepared("b", claims.MemoryShare(0), claims.Memory(1)), prepared("c", claims.MemoryShare(0), claims.Memory(1)),
 				prepared("d", claims.MemoryShare(0), claims.Memory(1)), prepared("e", claims.MemoryShare(0), claims.Memory(1))),

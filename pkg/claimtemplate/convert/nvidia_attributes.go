@@ -19,33 +19,24 @@ const (
 )
 
 // sharedAttributes are NVIDIA's attributes that have the same name and meaning, from
-// cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go. The values of architecture differ.
+// cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go.
 var sharedAttributes = map[string]bool{
 	names.AttributeType: true, names.AttributeUUID: true, names.AttributeParentUUID: true,
 	names.AttributeProfile: true, names.AttributeProductName: true, names.AttributeArchitecture: true,
+	names.AttributeDriverVersion: true, names.AttributeCUDAComputeCapability: true, names.AttributeCUDADriverVersion: true,
 }
-
-// Attributes of which only comparisons can be translated.
-const (
-	driverVersion     = names.AttributeDriverVersion
-	computeCapability = "cudaComputeCapability"
-)
 
 // remedies are the remedies for attributes without a counterpart.
 var remedies = map[string]string{
-	driverVersion: `Tranche's attribute is a string such as 580.159.04, so only >= and < with a first number are translated: ` +
-		`write compareTo(semver("580.0.0")) >= 0`,
-	computeCapability:   `only >= and < with the first of an architecture (7.0.0, 7.5.0, 8.0.0, 8.9.0, 9.0.0, 10.0.0) are translated: select architecture or productName`,
-	"brand":             "select productName",
-	"cudaDriverVersion": "select driverVersion, or nodes by the label nvidia.com/cuda.driver.major",
-	"addressingMode":    "select architecture",
-	"index":             "select uuid, or resource.kubernetes.io/pciBusID",
-	"minor":             "select uuid, or resource.kubernetes.io/pciBusID",
-	"gpuModuleID":       "select uuid, or resource.kubernetes.io/pciBusID",
-	"numa":              "select resource.kubernetes.io/numaNode",
-	"deviceID":          "select productName",
-	"vendorID":          "the class selects the vendor: remove it",
-	"iommuFDEnabled":    "Tranche does not pass GPUs to virtual machines",
+	"brand":          "select productName",
+	"addressingMode": "select architecture",
+	"index":          "select uuid, or resource.kubernetes.io/pciBusID",
+	"minor":          "select uuid, or resource.kubernetes.io/pciBusID",
+	"gpuModuleID":    "select uuid, or resource.kubernetes.io/pciBusID",
+	"numa":           "select resource.kubernetes.io/numaNode",
+	"deviceID":       "select productName",
+	"vendorID":       "the class selects the vendor: remove it",
+	"iommuFDEnabled": "Tranche does not pass GPUs to virtual machines",
 }
 
 // missingAttribute explains why an attribute of these devices cannot be read. It returns "" if it can.
@@ -60,7 +51,7 @@ func missingAttribute(name string, on devices) string {
 	case remedies[name] != "":
 		return remedies[name]
 	}
-	return "Tranche has no such attribute: select type, uuid, parentUUID, profile, productName or architecture"
+	return "Tranche has no such attribute: select type, uuid, parentUUID, profile, productName, architecture, driverVersion, cudaComputeCapability or cudaDriverVersion"
 }
 
 // sharedCapacities maps NVIDIA's capacities to their counterparts.
@@ -71,11 +62,3 @@ var sharedCapacities = map[string]string{
 
 // capacityRemedy is the remedy for a capacity without a counterpart.
 const capacityRemedy = "Tranche has no such capacity: use memory, multiprocessors, decoders, encoders, jpegEngines or ofaEngines"
-
-// architectures are NVIDIA's names of architectures (GetArchitectureAsString in go-nvlib) and Tranche's,
-// with the first compute capability of each, in order.
-var architectures = []struct{ theirs, ours, first string }{
-	{"Kepler", "kepler", "3.0.0"}, {"Maxwell", "maxwell", "5.0.0"}, {"Pascal", "pascal", "6.0.0"}, {"Volta", "volta", "7.0.0"},
-	{"Turing", "turing", "7.5.0"}, {"Ampere", "ampere", "8.0.0"}, {"Ada Lovelace", "ada", "8.9.0"}, {"Hopper", "hopper", "9.0.0"},
-	{"Blackwell", "blackwell", "10.0.0"}, {"Rubin", "rubin", ""},
-}

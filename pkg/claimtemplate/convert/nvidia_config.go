@@ -83,7 +83,7 @@ func (m *mpsConfig) remedy() string {
 		class, amounts = ourMemory, []string{"memory: " + m.Memory.String()}
 	}
 	if m != nil && m.Threads != nil {
-		amounts = append(amounts, fmt.Sprintf(`compute: "%d"`, *m.Threads))
+		amounts = append(amounts, fmt.Sprintf(`computePercent: "%d"`, *m.Threads))
 	}
 	text := fmt.Sprintf("has strategy MPS, which limits each process of the claim: write a claim for each container, with class %s and capacity.requests {%s}, "+
 		"for nodes whose PartitionProfile has sharing.strategy MPS", class, strings.Join(amounts, ", "))

@@ -148,8 +148,7 @@ func (c *converter) constraint(path string, name *resourceapi.FullyQualifiedName
 		return
 	}
 	c.changed = true
-	// Only equality of versions matters here, not their format.
-	if remedy := missingAttribute(theirs, anyDevices); remedy != "" && theirs != driverVersion {
+	if remedy := missingAttribute(theirs, anyDevices); remedy != "" {
 		c.problems.Add(path, "%s: %s", *name, remedy)
 		return
 	}

@@ -79,9 +79,8 @@ func (t *translator) visit(e ast.Expr) {
 	case ast.SelectKind:
 		t.selection(e.AsSelect())
 	case ast.CallKind:
-		if !t.comparison(e) {
-			t.children(e.AsCall())
-		}
+		t.comparison(e.AsCall())
+		t.children(e.AsCall())
 	case ast.ListKind:
 		for _, element := range e.AsList().Elements() {
 			t.visit(element)
@@ -213,9 +212,6 @@ func (t *translator) read(e ast.Expr, r *reading) {
 	switch {
 	case name == "":
 		t.refuse("reads attributes whose names are not literals: write device.attributes[%q].NAME", nvidiaDriver)
-		return
-	case !r.capacity && name == names.AttributeArchitecture && !r.presence:
-		t.refuse("attribute architecture is compared in a way that is not translated: compare it by == or in with %s", theirNames())
 		return
 	case !r.capacity:
 		if remedy := missingAttribute(name, t.on); remedy != "" {

@@ -29,16 +29,18 @@ var translated = map[string]string{
 	`device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0`:                                                `device.capacity["gpu.tranche.dev"].?memory.orValue(quantity("0")).compareTo(quantity("40Gi")) >= 0`,
 	`device.capacity['gpu.nvidia.com'].multiprocessors.isLessThan(quantity("30"))`:                                             `device.capacity["gpu.tranche.dev"].?computeUnits.orValue(quantity("0")).isLessThan(quantity("30"))`,
 	`device.capacity['gpu.nvidia.com'].decoders.compareTo(quantity("0")) > 0`:                                                  `device.capacity["gpu.tranche.dev"].?decoders.orValue(quantity("0")).compareTo(quantity("0")) > 0`,
-	theirs + `architecture == "Hopper" || "Ada Lovelace" == ` + theirs + `architecture`:                                        ours + `architecture == "hopper" || "ada" == ` + ours + `architecture`,
-	theirs + `architecture in ["Hopper", "Blackwell"]`:                                                                         ours + `architecture in ["hopper", "blackwell"]`,
+	theirs + `architecture == "Hopper" || "Ada Lovelace" == ` + theirs + `architecture`:                                        ours + `architecture == "Hopper" || "Ada Lovelace" == ` + ours + `architecture`,
+	theirs + `architecture in ["Hopper", "Blackwell"]`:                                                                         ours + `architecture in ["Hopper", "Blackwell"]`,
 	theirs + `architecture.lowerAscii() != "ampere"`:                                                                           ours + `architecture.lowerAscii() != "ampere"`,
-	theirs + `?architecture.orValue("") == "Turing"`:                                                                           ours + `?architecture.orValue("") == "turing"`,
-	theirs + `driverVersion.compareTo(semver("580.0.0")) >= 0`:                                                                 `int(` + ours + `driverVersion.split(".")[0]) >= 580`,
-	theirs + `driverVersion.compareTo(semver("580.0.0")) < 0`:                                                                  `int(` + ours + `driverVersion.split(".")[0]) < 580`,
-	theirs + `cudaComputeCapability.compareTo(semver("8.9.0")) >= 0`:                                                           `!(` + ours + `architecture in ["kepler", "maxwell", "pascal", "volta", "turing", "ampere"])`,
-	theirs + `cudaComputeCapability.compareTo(semver("7.5.0")) < 0`:                                                            ours + `architecture in ["kepler", "maxwell", "pascal", "volta"]`,
+	theirs + `?architecture.orValue("") == "Turing"`:                                                                           ours + `?architecture.orValue("") == "Turing"`,
+	theirs + `driverVersion.compareTo(semver("580.0.0")) >= 0`:                                                                 ours + `driverVersion.compareTo(semver("580.0.0")) >= 0`,
+	theirs + `driverVersion.compareTo(semver("580.0.0")) < 0`:                                                                  ours + `driverVersion.compareTo(semver("580.0.0")) < 0`,
+	theirs + `cudaComputeCapability.compareTo(semver("8.9.0")) >= 0`:                                                           ours + `cudaComputeCapability.compareTo(semver("8.9.0")) >= 0`,
+	theirs + `cudaComputeCapability.compareTo(semver("7.5.0")) < 0`:                                                            ours + `cudaComputeCapability.compareTo(semver("7.5.0")) < 0`,
 	`"uuid" in device.attributes["gpu.nvidia.com"] && has(` + theirs + `profile)`:                                              `"uuid" in device.attributes["gpu.tranche.dev"] && has(` + ours + `profile)`,
 	`"gpu.nvidia.com" in device.attributes`:                                                                                    `"gpu.tranche.dev" in device.attributes`,
+	theirs + `cudaDriverVersion.isGreaterThan(semver("12.4.0"))`:                                                               ours + `cudaDriverVersion.isGreaterThan(semver("12.4.0"))`,
+	`has(` + theirs + `cudaDriverVersion)`:                                                                                     `has(` + ours + `cudaDriverVersion)`,
 	`device.attributes["gpu.nvidia.com"]["type"] == "gpu" || device.attributes[?"gpu.nvidia.com"].uuid.orValue("") == "GPU-1"`: ours + `type == "gpu" || ` + ours + `?uuid.orValue("") == "GPU-1"`,
 	`device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + theirs + `type == "gpu"`:                      `device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + ours + `type == "gpu"`,
 	`["A100", "H100"].exists(p, ` + theirs + `productName.contains(p))`:                                                        `["A100", "H100"].exists(p, ` + ours + `productName.contains(p))`,
@@ -62,14 +64,8 @@ func TestSelectorRefuses(t *testing.T) {
 		theirs + `brand == "Tesla"`:                                         "attribute brand: select productName",
 		theirs + `index == 0 || ` + theirs + `minor == 0`:                   "attribute index: select uuid, or resource.kubernetes.io/pciBusID; attribute minor: select uuid",
 		theirs + `partition2 == 1`:                                          "attribute partition2: Tranche has no such attribute",
-		theirs + `architecture.startsWith("Ho")`:                            "attribute architecture is compared in a way that is not translated: compare it by == or in with Kepler",
-		theirs + `?architecture.orValue("").startsWith("Ho")`:               "attribute architecture is compared in a way",
-		theirs + `architecture == "Gaudi"`:                                  "architecture is compared with a value that NVIDIA's driver never publishes",
 		theirs + `type == "vfio"`:                                           "Tranche does not pass GPUs to virtual machines",
 		theirs + `profile in ["1c.3g.20gb"]`:                                "profile 1c.3g.20gb is a compute instance, a part of a partition, which Tranche does not create: write 3g.20gb",
-		theirs + `driverVersion.compareTo(semver("580.82.0")) >= 0`:         "only >= and < with a first number are translated",
-		theirs + `driverVersion.compareTo(semver("580.0.0")) > 0`:           "only >= and <",
-		theirs + `cudaComputeCapability.compareTo(semver("8.6.0")) >= 0`:    "only >= and < with the first of an architecture",
 		`device.capacity["gpu.nvidia.com"].copyEngines > 1`:                 "capacity copyEngines: Tranche has no such capacity",
 		`cel.bind(d, device.attributes["gpu.nvidia.com"], d.type == "mig")`: `write device.attributes["gpu.nvidia.com"].NAME`,
 		`device.attributes["gpu.nvidia.com"]["ty" + "pe"] == "mig"`:         "reads attributes whose names are not literals",
@@ -102,17 +98,6 @@ func device(t *testing.T, g *gpu.GPU, p gpu.Placement) (asTheirs, asOurs cel.Dev
 	for name, a := range own {
 		attributes[name] = a
 	}
-	text := func(name, value string) {
-		attributes[resourceapi.QualifiedName(name)] = resourceapi.DeviceAttribute{StringValue: &value}
-	}
-	for _, a := range architectures {
-		if a.ours == g.Architecture {
-			text("architecture", a.theirs)
-			attributes["cudaComputeCapability"] = resourceapi.DeviceAttribute{VersionValue: &a.first}
-		}
-	}
-	version := strings.ReplaceAll(g.DriverVersion, ".0", ".")
-	attributes["driverVersion"] = resourceapi.DeviceAttribute{VersionValue: &version}
 	for theirs, ours := range sharedCapacities {
 		amount := map[string]int64{"memory": p.Memory, "computeUnits": p.ComputeUnits}[ours] + p.Engines[ours]
 		capacity[resourceapi.QualifiedName(theirs)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(amount, resource.DecimalSI)}

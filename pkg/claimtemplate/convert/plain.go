@@ -91,7 +91,7 @@ func plain(pod *corev1.PodTemplateSpec) (r Result) {
 	}
 	r.Problems = append(r.Problems, ownClaims(pod, names...)...)
 	if len(r.Claims) > 0 {
-		r.Notes = append(r.Notes, "the chart's legacyResources and extendedResources let the pod run unchanged; this is for claims instead")
+		r.Notes = append(r.Notes, "the chart's extendedResources let the pod run unchanged; this is for claims instead")
 	}
 	for _, a := range limits {
 		if strings.HasSuffix(string(a.key), "/gpu") {
@@ -126,7 +126,7 @@ func stays(pod *corev1.PodTemplateSpec, claims []Claim) (notes []string) {
 			}
 			who := "Tranche does not serve it"
 			if _, _, is := plainRequest(name); is || name == sharedResource {
-				who = "the chart's legacyResources and extendedResources can serve it"
+				who = "the chart's extendedResources can serve it"
 			}
 			notes = append(notes, fmt.Sprintf("container %s: %s stays as it is; %s", c.Name, name, who))
 		}

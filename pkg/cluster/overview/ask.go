@@ -98,7 +98,7 @@ func (a *Ask) term(t string) (ok bool, err error) {
 		if m[1] != "" && m[1] != "gpu" {
 			a.Profile = m[1]
 		}
-		by := gpu.Basis(m[2])
+		by := map[string]gpu.Basis{"memory": gpu.ByMemory, "fraction": gpu.ByFraction}[m[2]]
 		if by == "" {
 			by = gpu.ByFraction
 		}
@@ -165,7 +165,7 @@ func decimal(thousandths int64) string {
 
 // Label returns the label of the devices that have such shares.
 func (a Ask) Label() string {
-	return strings.TrimSpace(a.Profile + " " + string(a.By) + cluster.ShareSuffix)
+	return strings.TrimSpace(a.Profile + " " + a.By.Word() + cluster.ShareSuffix)
 }
 
 // amounts returns what the claim asks for, by capacity.
@@ -194,7 +194,7 @@ func (a Ask) String() string {
 	}
 	text := strings.Join(cluster.Amounts(a.amounts(), true), ", ")
 	if a.Memory == 0 && a.Fraction == 0 {
-		text = strings.TrimSuffix("one replica, by "+string(a.By)+", "+text, ", ")
+		text = strings.TrimSuffix("one replica, by "+a.By.Word()+", "+text, ", ")
 	}
 	return text + ", of " + of
 }

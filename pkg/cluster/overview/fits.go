@@ -158,9 +158,9 @@ func (k Kind) selection() (class, selector string) {
 	case k.Class != "":
 		return k.Class, ""
 	case k.By != "" && k.Profile != "":
-		return "gpu-partition-" + string(k.By) + "-share.tranche.dev", equals("profile", k.Profile)
+		return "gpu-partition-" + k.By.Word() + "-share.tranche.dev", equals("profile", k.Profile)
 	case k.By != "":
-		return "gpu-" + string(k.By) + "-share.tranche.dev", ""
+		return "gpu-" + k.By.Word() + "-share.tranche.dev", ""
 	case k.Attribute != "":
 		return "gpu-partition.tranche.dev", equals(k.Attribute, k.Value)
 	}

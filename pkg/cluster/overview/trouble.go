@@ -138,7 +138,7 @@ func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) 
 func lost(s *cluster.Summary) []Trouble {
 	count := map[string]int{}
 	for _, h := range s.Lost {
-		count[names.NodeOfPool(h.Pool)]++
+		count[h.Pool]++ // a pool has the name of its node
 	}
 	var out []Trouble
 	for _, node := range slices.Sorted(maps.Keys(count)) {

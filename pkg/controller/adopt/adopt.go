@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
@@ -149,9 +148,9 @@ func (r *Result) spec(g *v1beta1.GPUNode) v1beta1.GPUNodeSpec {
 	before := recorded(g.Annotations[names.AnnotationProfileFrom])[names.LabelKaiwoEnabled]
 	switch {
 	case r.held:
-		spec.Enabled = ptr.To(false)
+		spec.Paused = true
 	case before != "" && before != "true":
-		spec.Enabled = nil // A label held the node, and does not any more.
+		spec.Paused = false // A label held the node, and does not any more.
 	}
 	return spec
 }

@@ -124,6 +124,10 @@ func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name,
 		if base != nil {
 			together := formats.Together(base, sharing)
 			made = &together
+			if err := together.Err; err != nil {
+				r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: made.Original, Message: err.Error()}
+				return nil //nolint:nilerr // it is the problem of the labels
+			}
 		}
 	}
 	object, err := objectOf(profile, config)
@@ -135,7 +139,8 @@ func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name,
 	if made.Original == "" {
 		return nil // It is somebody's own PartitionProfile.
 	}
-	r.made = &made.Spec
+	r.made = made.Spec.DeepCopy()
+	r.made.Default()
 	return a.taken(ctx, live, r)
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -64,6 +63,9 @@ func newPlace(t *testing.T, config Config, objects ...client.Object) *place {
 	refused := func(verb string, o client.Object) error {
 		if verb != "get" {
 			p.writes++
+		}
+		if made, ok := o.(*v1beta1.PartitionProfile); ok && verb != "get" {
+			made.Spec.Default() // as the API server does
 		}
 		if p.fail == nil {
 			return nil
@@ -221,7 +223,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 			g, r := newPlace(t, config, objects...).adopt(tt.labels, tt.planned)
 			assert.Equal(t, tt.want, g.Spec.ProfileName)
 			assert.Equal(t, tt.from, g.Annotations[names.AnnotationProfileFrom])
-			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Enabled != nil)
+			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Paused)
 			assert.Equal(t, tt.problem, r.Problem.Reason)
 			assert.Equal(t, tt.ruler, r.Overruled.Reason)
 			assert.Contains(t, r.Problem.Message+r.Overruled.Message, tt.says)
@@ -319,7 +321,7 @@ func TestARemovedLabel(t *testing.T) {
 			}
 			g, r := p.adopt(tt.after, tt.planned)
 			assert.Equal(t, tt.want, g.Spec.ProfileName)
-			assert.Nil(t, g.Spec.Enabled)
+			assert.False(t, g.Spec.Paused)
 			assert.Empty(t, r.Problem)
 			if strings.HasPrefix(name, "a person") || tt.want == "" {
 				assert.Empty(t, g.Annotations[names.AnnotationProfileFrom])
@@ -331,9 +333,9 @@ func TestARemovedLabel(t *testing.T) {
 
 // Who set a profile learns that a label has precedence.
 func TestAReplacedProfileIsReported(t *testing.T) {
-	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "x", Enabled: ptr.To(true)}))
+	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "x", Paused: true}))
 	g, _ := p.adopt(map[string]string{ours: "a"}, false)
-	assert.True(t, *g.Spec.Enabled)
+	assert.True(t, g.Spec.Paused)
 	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profile was x and is a now, because the node's label tranche.dev/profile=a has precedence")
 	p.adopt(map[string]string{ours: "b"}, false)
 	assert.Empty(t, p.events.Events)

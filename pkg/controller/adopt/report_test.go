@@ -52,7 +52,7 @@ func TestReports(t *testing.T) {
 		"failed":               {inState(v1beta1.Failed), "new", "pending", false, "", "failed", "failure"},
 		"unknown":              {inState(v1beta1.Idle, ready(names.ReasonProfileNotFound)), "typo", "success", false, "", "failed", "failure"},
 		"a bad ConfigMap":      {inState(v1beta1.Draining), "typo", "success", false, names.ReasonConfigMapInvalid, "failed", "failure"},
-		"disabled":             {inState(v1beta1.Idle, ready(names.ReasonDisabled)), "new", "pending", false, "", "failed", "failure"},
+		"paused":               {inState(v1beta1.Idle, ready(names.ReasonPaused)), "new", "pending", false, "", "failed", "failure"},
 		"another owner":        {inState(v1beta1.Idle, ready(names.ReasonConflict)), "new", "pending", false, "", "failed", "failure"},
 		"overruled":            {inState(v1beta1.Idle), "other", "pending", true, "", "failed", "failure"},
 		"no GPUs":              {inState(v1beta1.Idle, ready(names.ReasonNoGPUs)), "new", "", false, "", "failed", "failure"},

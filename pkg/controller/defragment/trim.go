@@ -100,7 +100,7 @@ func (n *needed) claim(c *resourceapi.ResourceClaim) bool {
 	}
 	return n.claims[client.ObjectKeyFromObject(c)] || slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		if r.Driver == names.DriverName {
-			return n.nodes[names.NodeOfPool(r.Pool)]
+			return n.nodes[r.Pool]
 		}
 		return n.pools[[2]string{r.Driver, r.Pool}]
 	})

@@ -25,8 +25,8 @@ func NodesOf(o client.Object) []string {
 	var nodes []string
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		if node := names.NodeOfPool(r.Pool); r.Driver == names.DriverName && !slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
+		if r.Driver == names.DriverName && !slices.Contains(nodes, r.Pool) {
+			nodes = append(nodes, r.Pool)
 		}
 	}
 	return nodes
@@ -142,7 +142,7 @@ func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[s
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		ofGPUs := names.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.OfDevice(r.Device))
+		ofGPUs := r.Pool == names.PoolName(node) && slices.Contains(gpus, gpu.OfDevice(r.Device))
 		if r.Driver != names.DriverName || !ofGPUs || keeps[r.Device] {
 			continue
 		}

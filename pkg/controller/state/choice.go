@@ -22,7 +22,7 @@ type Choice struct {
 	// Policy is that of the profile, with defaults filled in.
 	Policy v1beta1.SwitchPolicy
 	// Keep is the reason why the node keeps its applied profile: ReasonProfileNotFound,
-	// ReasonConfigMapInvalid, ReasonDisabled, ReasonControlPlaneNotNamed or ReasonNodeNotFound.
+	// ReasonConfigMapInvalid, ReasonPaused, ReasonControlPlaneNotNamed or ReasonNodeNotFound.
 	// Message explains it.
 	Keep    string
 	Message string
@@ -56,17 +56,20 @@ type Named struct {
 	spec         string
 	plan         *Given
 	controlPlane bool
-	disabled     bool
+	paused       bool
 	// from are the labels of the node that the spec was set by, empty: a person set it.
 	from string
+	// hashes are those that the node's status has: the profile may have the same content.
+	hashes []string
 }
 
 // NamedBy reads the names from a GPUNode. plan is what the plan that selects the node gives it.
 func NamedBy(gpuNode *v1beta1.GPUNode, controlPlane bool, plan *Given) Named {
 	return Named{
 		spec: gpuNode.Spec.ProfileName, plan: plan, controlPlane: controlPlane,
-		disabled: gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
-		from:     gpuNode.Annotations[names.AnnotationProfileFrom],
+		paused: gpuNode.Spec.Paused,
+		from:   gpuNode.Annotations[names.AnnotationProfileFrom],
+		hashes: hashesOf(&gpuNode.Status),
 	}
 }
 
@@ -107,9 +110,9 @@ func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 		c.SetBy = n.who()
 	}
 	switch {
-	case n.disabled:
-		c.Keep = names.ReasonDisabled
-		c.Message = "spec.enabled is false"
+	case n.paused:
+		c.Keep = names.ReasonPaused
+		c.Message = "spec.paused is true"
 		if n.from != "" {
 			c.Message += " (set by the node's label " + n.from + ")"
 		}
@@ -124,12 +127,12 @@ func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 	case source == v1beta1.FromPlan:
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names PartitionProfile %s, which does not exist", n.who(), name))
 	case found.Spec != nil:
-		c.Desired = &v1beta1.ProfileSnapshot{
-			ProfileName: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules,
-		}
+		desired := profile.Snapshot(name, found.Spec.Rules, n.hashes...)
+		desired.Source = source
+		c.Desired = &desired
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
 	case source == v1beta1.FromDefault:
-		c.Desired = noProfile()
+		c.Desired = noProfile(n.hashes...)
 	default:
 		slices.Sort(found.Others)
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names %s %s, which does not exist; existing profiles: %s",
@@ -147,7 +150,7 @@ func (c *Choice) Refuse(reason, profile, message string) {
 }
 
 // FollowsPlan reports whether the node has what its plan gives it.
-func (n Named) FollowsPlan() bool { return n.plan != nil && !n.disabled && n.spec == "" }
+func (n Named) FollowsPlan() bool { return n.plan != nil && !n.paused && n.spec == "" }
 
 // overrulesPlan says that something else than the plan applies.
 func (n Named) overrulesPlan() Overruled {
@@ -180,8 +183,25 @@ func WithoutNode(defaults v1beta1.SwitchPolicy) Choice {
 }
 
 // noProfile returns the desired state of a node without a profile.
-func noProfile() *v1beta1.ProfileSnapshot {
-	return &v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault, Hash: profile.Hash("", nil)}
+func noProfile(hashes ...string) *v1beta1.ProfileSnapshot {
+	s := profile.Snapshot("", nil, hashes...)
+	s.Source = v1beta1.FromDefault
+	return &s
+}
+
+// hashesOf returns the hashes in a node's status.
+func hashesOf(s *v1beta1.GPUNodeStatus) []string {
+	snapshots := []*v1beta1.ProfileSnapshot{s.Applied, s.Desired}
+	if s.Switch != nil {
+		snapshots = append(snapshots, &s.Switch.To, &s.Switch.From)
+	}
+	hashes := []string{s.RequestedHash, s.AdmittedHash}
+	for _, p := range snapshots {
+		if p != nil {
+			hashes = append(hashes, p.Hash)
+		}
+	}
+	return hashes
 }
 
 // ProfileText returns a profile's name for people.
@@ -209,6 +229,7 @@ func withDefaults(p *v1beta1.SwitchPolicy, defaults v1beta1.SwitchPolicy) v1beta
 	}
 	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1beta1.GiveUp)
 	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1beta1.RebootNever)
+	out.NodeTaint = cmp.Or(out.NodeTaint, v1beta1.NodeTaintNever)
 	if out.PauseClients == nil {
 		pause := defaults.PauseClients == nil || *defaults.PauseClients
 		out.PauseClients = &pause

@@ -30,9 +30,8 @@ func TestWhoSaysWhat(t *testing.T) {
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1beta1.FromSpec},
 		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profile names PartitionProfile spx, which does not exist; existing profiles: default"},
 		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
-		"disabled":                       {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false"},
-		"disabled by a label":            {spec: v1beta1.GPUNodeSpec{Enabled: ptr.To(false)}, from: "a=false", want: "-", keep: names.ReasonDisabled, says: "spec.enabled is false (set by the node's label a=false)"},
-		"enabled":                        {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1beta1.FromSpec},
+		"paused":                         {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Paused: true}, profiles: "cpx", want: "-", keep: names.ReasonPaused, says: "spec.paused is true"},
+		"paused by a label":              {spec: v1beta1.GPUNodeSpec{Paused: true}, from: "a=false", want: "-", keep: names.ReasonPaused, says: "spec.paused is true (set by the node's label a=false)"},
 		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profile of its GPUNode is not set"},
 		"control plane, the spec":        {controlPlane: true, spec: spec("spx"), profiles: "spx", want: "spx", source: v1beta1.FromSpec},
 		"control plane, the spec misses": {controlPlane: true, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound, says: "spx"},
@@ -81,17 +80,17 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	p := withDefaults(nil, v1beta1.SwitchPolicy{})
 	assert.Equal(t, v1beta1.SwitchPolicy{
 		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp,
-		Reboot: v1beta1.RebootNever, PauseClients: ptr.To(true),
+		Reboot: v1beta1.RebootNever, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true),
 	}, p)
 
 	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseClients: ptr.To(false)}
-	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaint: true}, defaults)
+	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}, defaults)
 	assert.Equal(t, time.Minute, p.DrainDeadline.Duration)
 	assert.Equal(t, v1beta1.Force, p.AfterDeadline)
-	assert.True(t, p.NodeTaint)
+	assert.Equal(t, v1beta1.NodeTaintNoSchedule, p.NodeTaint)
 	assert.False(t, *p.PauseClients)
 
-	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, PauseClients: ptr.To(true)}
+	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true)}
 	p = withDefaults(own, defaults)
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour
@@ -114,7 +113,7 @@ func TestWhatAPlanGives(t *testing.T) {
 		"the plan has none yet":     {plan: &Given{Plan: "p", Profile: "new"}, keep: names.ReasonProfileNotFound, follows: true},
 		"the spec":                  {plan: given, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, source: v1beta1.FromSpec, ruler: names.ReasonPlanOverridden},
 		"the spec, the same":        {plan: given, spec: v1beta1.GPUNodeSpec{ProfileName: "cpx"}, source: v1beta1.FromSpec},
-		"disabled":                  {plan: given, spec: v1beta1.GPUNodeSpec{Enabled: ptr.To(false)}, keep: names.ReasonDisabled},
+		"paused":                    {plan: given, spec: v1beta1.GPUNodeSpec{Paused: true}, keep: names.ReasonPaused},
 		"no plan":                   {source: v1beta1.FromDefault},
 		"control plane, by no plan": {controlPlane: true, keep: names.ReasonControlPlaneNotNamed},
 	} {
@@ -139,8 +138,8 @@ func TestWaitForARollout(t *testing.T) {
 	old, next := &v1beta1.ProfileSnapshot{Hash: "old"}, &v1beta1.ProfileSnapshot{Hash: "next"}
 	why := &Pending{Reason: names.ReasonWaitsForPlan}
 	c := Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
-	c.Wait(&v1beta1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1beta1.Switch{Policy: v1beta1.SwitchPolicy{NodeTaint: true}}}, why)
-	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1beta1.SwitchPolicy{NodeTaint: true}}, c)
+	c.Wait(&v1beta1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1beta1.Switch{Policy: v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}}}, why)
+	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}}, c)
 	c = Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1beta1.GPUNodeStatus{Desired: next}, why)
 	assert.Equal(t, next, c.Desired)

@@ -140,7 +140,7 @@ func (e *evaluation) setDesired() {
 	e.Status.RequestedHash = e.Choice.Wanted
 	if e.Choice.Desired != nil {
 		e.Status.Desired = e.Choice.Desired
-	} else if e.Choice.Keep == names.ReasonDisabled || e.Choice.Keep == names.ReasonControlPlaneNotNamed {
+	} else if e.Choice.Keep == names.ReasonPaused || e.Choice.Keep == names.ReasonControlPlaneNotNamed {
 		e.Status.Desired = e.Status.Applied
 	}
 }
@@ -170,7 +170,7 @@ func (e *evaluation) idle() {
 
 // begin starts a switch.
 func (e *evaluation) begin(to *v1beta1.ProfileSnapshot, attempt int32) {
-	from := noProfile()
+	from := noProfile(to.Hash)
 	if e.Status.Applied != nil {
 		from = e.Status.Applied
 	}

@@ -31,7 +31,7 @@ func TestEveryEdge(t *testing.T) {
 		"idle, the desired profile is applied":    {node: inState(v1beta1.Idle), facts: after(soon, wants("old")), state: v1beta1.Idle},
 		"idle, another desired profile":           {node: inState(v1beta1.Idle), facts: after(soon), state: v1beta1.Planning},
 		"idle, the node follows something else":   {node: inState(v1beta1.Idle, follows("other")), facts: after(soon, wants("old")), state: v1beta1.Planning},
-		"idle, disabled":                          {node: inState(v1beta1.Idle), facts: after(soon, keeps(names.ReasonDisabled)), state: v1beta1.Idle},
+		"idle, paused":                            {node: inState(v1beta1.Idle), facts: after(soon, keeps(names.ReasonPaused)), state: v1beta1.Idle},
 		"idle, no such profile":                   {node: inState(v1beta1.Idle), facts: after(soon, keeps(names.ReasonProfileNotFound)), state: v1beta1.Idle},
 		"idle, another owner":                     {node: inState(v1beta1.Idle, owned), facts: after(soon), state: v1beta1.Idle},
 		"idle, no report":                         {node: inState(v1beta1.Idle, func(n *v1beta1.GPUNode) { n.Status.Node = nil }), facts: after(soon), state: v1beta1.Idle},
@@ -48,7 +48,7 @@ func TestEveryEdge(t *testing.T) {
 		"planned, no room":                        {node: inState(v1beta1.Planning), facts: after(soon), state: v1beta1.Waiting},
 		"planned, something else is wanted":       {node: inState(v1beta1.Planning), facts: after(soon, wants("newer"), admitted), state: v1beta1.Planning},
 		"planned, what was is wanted again":       {node: inState(v1beta1.Planning), facts: after(soon, wants("old")), state: v1beta1.Idle},
-		"planned, disabled":                       {node: inState(v1beta1.Planning), facts: after(soon, keeps(names.ReasonDisabled), admitted), state: v1beta1.Idle},
+		"planned, paused":                         {node: inState(v1beta1.Planning), facts: after(soon, keeps(names.ReasonPaused), admitted), state: v1beta1.Idle},
 		"waiting":                                 {node: inState(v1beta1.Waiting), facts: after(long), state: v1beta1.Waiting},
 		"waiting, there is room":                  {node: inState(v1beta1.Waiting), facts: after(long, admitted), state: v1beta1.Tainted},
 		"waiting, nothing is in the way any more": {node: inState(v1beta1.Waiting, answers(v1beta1.Planning, v1beta1.TaskPlanned)), facts: after(long, admitted), state: v1beta1.Applying},
@@ -88,13 +88,13 @@ func TestEveryEdge(t *testing.T) {
 		"draining, too late, forced":              {node: inState(v1beta1.Draining, force), facts: after(10*time.Minute, held), state: v1beta1.Draining, evict: true, force: true},
 		"draining, too late for force":            {node: inState(v1beta1.Draining, force), facts: after(15*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultFailed},
 		"draining, something else is wanted":      {node: inState(v1beta1.Draining), facts: after(soon, held, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultFailed},
-		"draining, disabled":                      {node: inState(v1beta1.Draining), facts: after(soon, held, keeps(names.ReasonDisabled)), state: v1beta1.Idle, reason: names.ReasonDisabled, result: v1beta1.ResultFailed},
+		"draining, paused":                        {node: inState(v1beta1.Draining), facts: after(soon, held, keeps(names.ReasonPaused)), state: v1beta1.Idle, reason: names.ReasonPaused, result: v1beta1.ResultFailed},
 		"draining, another owner":                 {node: inState(v1beta1.Draining, owned), facts: after(soon, held), state: v1beta1.Idle, reason: names.ReasonConflict, result: v1beta1.ResultFailed},
 		"draining, the profile was deleted":       {node: inState(v1beta1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1beta1.Applying},
 		"draining, a profile that is not there":   {node: inState(v1beta1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1beta1.Idle, reason: names.ReasonProfileNotFound, result: v1beta1.ResultFailed},
 		"applying":                                {node: inState(v1beta1.Applying), facts: after(minute), state: v1beta1.Applying},
 		"applying, something else is wanted":      {node: inState(v1beta1.Applying), facts: after(minute, wants("newer")), state: v1beta1.Applying},
-		"applying, disabled":                      {node: inState(v1beta1.Applying), facts: after(minute, keeps(names.ReasonDisabled)), state: v1beta1.Applying},
+		"applying, paused":                        {node: inState(v1beta1.Applying), facts: after(minute, keeps(names.ReasonPaused)), state: v1beta1.Applying},
 		"applying, another owner":                 {node: inState(v1beta1.Applying, owned), facts: after(minute), state: v1beta1.RollingBack, reason: names.ReasonConflict},
 		"applying, done":                          {node: inState(v1beta1.Applying, answers(v1beta1.Applying, v1beta1.TaskDone)), facts: after(long), state: v1beta1.Verifying},
 		"applying, done and published":            {node: inState(v1beta1.Applying, follows("new"), answers(v1beta1.Applying, v1beta1.TaskDone)), facts: after(soon), state: v1beta1.Idle, result: v1beta1.ResultSucceeded},
@@ -130,7 +130,7 @@ func TestEveryEdge(t *testing.T) {
 		"failed, again":                           {node: inState(v1beta1.Failed, retryAt(minute)), facts: after(minute), state: v1beta1.Planning},
 		"failed, something else is wanted":        {node: inState(v1beta1.Failed, retryAt(long)), facts: after(soon, wants("newer")), state: v1beta1.Planning},
 		"failed, what was is wanted again":        {node: inState(v1beta1.Failed, retryAt(long)), facts: after(soon, wants("old")), state: v1beta1.Idle},
-		"failed, disabled":                        {node: inState(v1beta1.Failed, retryAt(long)), facts: after(long, keeps(names.ReasonDisabled)), state: v1beta1.Idle},
+		"failed, paused":                          {node: inState(v1beta1.Failed, retryAt(long)), facts: after(long, keeps(names.ReasonPaused)), state: v1beta1.Idle},
 		"failed, another owner":                   {node: inState(v1beta1.Failed, retryAt(long), owned), facts: after(long), state: v1beta1.Idle},
 		"failed, another policy":                  {node: inState(v1beta1.Failed, retryAt(long), force), facts: after(soon, func(f *Facts) { f.Choice.Policy = policyOf() }), state: v1beta1.Planning},
 		"failed, does not fit":                    {node: inState(v1beta1.Failed, doesNotFit), facts: after(24 * long), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit},
@@ -281,12 +281,12 @@ func TestRebootDrainsAllGPUs(t *testing.T) {
 // must not be told that the switch succeeded.
 func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
-	step := m.Next(inState(v1beta1.Idle, follows("neither")), after(time.Second, keeps(names.ReasonDisabled)))
+	step := m.Next(inState(v1beta1.Idle, follows("neither")), after(time.Second, keeps(names.ReasonPaused)))
 	c := meta.FindStatusCondition(step.Status.Conditions, names.ConditionReady)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
-	assert.Equal(t, names.ReasonDisabled, c.Reason)
+	assert.Equal(t, names.ReasonPaused, c.Reason)
 	assert.Contains(t, c.Message, "its GPUs differ from profile old, which could not be restored")
-	step = m.Next(inState(v1beta1.Idle), after(time.Second, keeps(names.ReasonDisabled)))
+	step = m.Next(inState(v1beta1.Idle), after(time.Second, keeps(names.ReasonPaused)))
 	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, names.ConditionReady))
 }
 

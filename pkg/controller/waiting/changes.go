@@ -11,7 +11,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
@@ -56,7 +55,7 @@ func (c *changes) add(o client.Object) {
 		c.set.claims[client.ObjectKeyFromObject(o)] = true
 	case *resourceapi.DeviceTaintRule:
 		if s := o.Spec.DeviceSelector; s != nil && s.Pool != nil {
-			c.addNodes(names.NodeOfPool(*s.Pool))
+			c.addNodes(*s.Pool)
 		} else {
 			c.set.allNodes = true
 		}

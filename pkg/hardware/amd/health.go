@@ -54,6 +54,7 @@ func (c *gpuHandle) examineRAS() error {
 	return &sysfs.HealthError{
 		PCIAddress: c.PCIAddress,
 		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
+		Kind:       gpu.CauseErrors,
 		Cure:       "drain it and reload amdgpu or reboot the node; if they come back, have the GPU replaced",
 	}
 }

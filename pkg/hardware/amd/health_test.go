@@ -23,25 +23,26 @@ var troubles = []struct {
 	name   string
 	breaks func(*amdtest.Tree)
 	want   string
+	cause  gpu.Cause
 	is     error
 }{
 	{"in reset", func(f *amdtest.Tree) {
 		f.Refuse("read "+sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.ComputeFile, unix.EPERM)
-	}, "GPU 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
-	{"gone from the bus", func(f *amdtest.Tree) { f.Remove(sysfs.DevicesDir + "/" + paperAddress) }, "is gone from the PCI bus", fs.ErrNotExist},
+	}, "GPU 0000:05:00.0 is being reset: it is asked again", gpu.CauseReset, unix.EPERM},
+	{"gone from the bus", func(f *amdtest.Tree) { f.Remove(sysfs.DevicesDir + "/" + paperAddress) }, "is gone from the PCI bus", gpu.CauseLost, fs.ErrNotExist},
 	{"let go by amdgpu", func(f *amdtest.Tree) {
 		f.Remove(sysfs.DriverDirs[0] + "/" + paperAddress)
 		f.Remove(sysfs.DriverDirs[1] + "/" + paperAddress)
-	}, "amdgpu has let go of it", fs.ErrNotExist},
+	}, "amdgpu has let go of it", gpu.CauseLost, fs.ErrNotExist},
 	{"does not answer", func(f *amdtest.Tree) {
 		f.Refuse("read "+sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.ComputeFile, unix.ENODEV)
-	}, "is gone from the PCI bus", unix.ENODEV},
-	{"all KFD nodes missing", func(f *amdtest.Tree) { f.Remove(sysfs.NodesDir + "/2"); f.Set(sysfs.TopologyDir+"/generation_id", "2") }, "has no node in KFD's topology", nil},
+	}, "is gone from the PCI bus", gpu.CauseLost, unix.ENODEV},
+	{"all KFD nodes missing", func(f *amdtest.Tree) { f.Remove(sysfs.NodesDir + "/2"); f.Set(sysfs.TopologyDir+"/generation_id", "2") }, "has no node in KFD's topology", gpu.CauseMissing, nil},
 	{"uncorrected errors", func(f *amdtest.Tree) {
 		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/umc_err_count", "ue: 2\nce: 7\nde: 1\n")
 		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/gfx_err_count", "ue: 1\nce: 0\n")
 		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/sdma_err_count", "ue: 0\nce: 3\n")
-	}, "has counted 3 errors that could not be corrected (gfx 1, umc 2)", nil},
+	}, "has counted 3 errors that could not be corrected (gfx 1, umc 2)", gpu.CauseErrors, nil},
 }
 
 func TestCheckHealth(t *testing.T) {
@@ -55,6 +56,7 @@ func TestCheckHealth(t *testing.T) {
 			var health *sysfs.HealthError
 			require.ErrorAs(t, err, &health)
 			assert.NotEmpty(t, health.Cure)
+			assert.Equal(t, trouble.cause, gpu.CauseOf(err))
 			if trouble.is != nil {
 				assert.ErrorIs(t, err, trouble.is)
 			}
@@ -125,6 +127,7 @@ func TestWatchHealth(t *testing.T) {
 				assert.Equal(t, paperAddress, e.PCIAddress)
 				assert.True(t, e.Fatal)
 				assert.Contains(t, e.Message, trouble.want)
+				assert.Equal(t, trouble.cause, e.Cause)
 				assert.NotEmpty(t, e.LoadID)
 				over, err := d.Recovered(t.Context(), e)
 				assert.False(t, over)

@@ -75,7 +75,7 @@ func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
 		w.d.cfg.Logger.V(1).Info("The health of a GPU cannot be told now", "gpu", pciAddress, "reason", err.Error())
 	case w.said[pciAddress] != trouble.Problem:
 		w.said[pciAddress] = trouble.Problem
-		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}
+		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Cause: trouble.Kind, Message: trouble.Error()}
 		e.LoadID, _ = w.d.LoadIDWithin(ctx)
 		w.report(e)
 	}

@@ -88,6 +88,12 @@ func (f Facts) offers() (whole, mig bool) {
 	return !f.On, f.On
 }
 
+// Partitionable reports whether the GPU can be partitioned, by claims or by a profile.
+func (f Facts) Partitionable() bool {
+	_, mig := f.offers()
+	return mig || f.Capable && f.NeedsReset
+}
+
 // Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
@@ -117,6 +123,7 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 			Engines:      maps.Clone(p.Engines),
 			Isolation:    gpu.IsolationHardware,
 			Consumes:     l.consumption(p),
+			StaticOnly:   !slices.Contains(p.forClaims(), p.at),
 		})
 	}
 	if offerWhole {
@@ -196,6 +203,13 @@ func ordered(profiles []Profile) []placement {
 		)
 	})
 	return placements
+}
+
+// forClaims returns the positions that claims are offered. A GPU can have one instance of a profile
+// with its only engine of a kind ("+me"), so few positions are enough, and each further one is a
+// device that costs the whole cluster memory and time. TODO numbers.
+func (p Profile) forClaims() []Span {
+	return p.Spans
 }
 
 func comparePlain(a, b Variant) int {

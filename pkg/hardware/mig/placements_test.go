@@ -41,6 +41,17 @@ func TestOrderOfVariants(t *testing.T) {
 	}, got)
 }
 
+func TestPartitionable(t *testing.T) {
+	for want, all := range map[bool][]Facts{
+		true:  {{Capable: true, Switchable: true}, {Capable: true, NeedsReset: true}, {Capable: true, On: true}},
+		false: {{}, {NeedsReset: true}, {Capable: true}}, // the last is a vGPU without MIG
+	} {
+		for _, f := range all {
+			assert.Equal(t, want, f.Partitionable(), "%+v", f)
+		}
+	}
+}
+
 func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
 	forward, backward := h100(), h100()
 	for i, j := 0, len(backward)-1; i < j; i, j = i+1, j-1 {

@@ -15,6 +15,12 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
+// controlGroups are the control groups that were made for a daemon, by the host's names. They are kept as
+// cgroups.
+type controlGroups struct {
+	Groups []string `json:"groups"`
+}
+
 // groupsName is the control group that those of all daemons are in.
 const groupsName = "tranche-mps"
 

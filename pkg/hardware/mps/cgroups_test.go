@@ -92,7 +92,7 @@ func TestGroup(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
 	leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, process{})
-	require.NoError(t, s.folder("gpu").write("cgroups", []string{group}))
+	require.NoError(t, s.folder("gpu").write("cgroups", controlGroups{Groups: []string{group}}))
 	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.NoDirExists(t, filepath.Dir(group), "nor the group of all")
 	assert.True(t, p.hasEnded())

@@ -56,7 +56,7 @@ func TestPluginDiesBetweenSteps(t *testing.T) {
 		},
 		"groups that were never made": func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
-			require.NoError(t, f.write("cgroups", []string{filepath.Join(string(f), "no/such/group")}))
+			require.NoError(t, f.write("cgroups", controlGroups{Groups: []string{filepath.Join(string(f), "no/such/group")}}))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

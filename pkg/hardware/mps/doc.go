@@ -11,6 +11,7 @@
 //	          /lock       held while it is launched or stopped
 //	          /pid        which process it is
 //	          /ready      which process answered and has its limits
+//	          /cgroups    its control groups
 //	          /launch.log what the launcher and the daemon said
 //	          /pipe /log
 //	          /shm        a tmpfs of a limited size: /dev/shm of daemon and clients

@@ -2,7 +2,6 @@ package mps
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,13 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
+
+	"github.com/tranche-dev/tranche/pkg/durable"
 )
+
+// format is the format of the files in JSON: spec.json, pid, ready and cgroups. A daemon outlives the
+// plugin, so a plugin finds files of other versions.
+var format = durable.Format{Version: 1, MinReader: 1}
 
 // folder is what is kept of one daemon.
 type folder string
@@ -56,9 +61,12 @@ func (f folder) process() (p process, alive bool, err error) {
 		return process{}, false, nil
 	}
 	if err == nil {
-		if json.Unmarshal(content, &p) != nil {
+		_, err = format.Decode(content, &p)
+		if err != nil && !errors.As(err, new(*durable.NewerError)) {
 			return process{}, false, nil //nolint:nilerr // it was never written whole
 		}
+	}
+	if err == nil {
 		alive, err = p.alive()
 	}
 	if err != nil {
@@ -78,7 +86,7 @@ func (f folder) read(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(content, value); err != nil {
+	if _, err := format.Decode(content, value); err != nil {
 		return fmt.Errorf("%s: %w", f.path(name), err)
 	}
 	return nil
@@ -86,7 +94,7 @@ func (f folder) read(name string, value any) error {
 
 // write replaces a file atomically. The folder may be gone: it is not made again.
 func (f folder) write(name string, value any) error {
-	content, err := json.Marshal(value)
+	content, err := format.Encode(value, nil)
 	if err != nil {
 		return err
 	}

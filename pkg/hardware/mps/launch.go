@@ -276,7 +276,7 @@ func (l launch) leavePod() error {
 			made = append(made, m.to)
 		}
 	}
-	if err := l.dir.write("cgroups", made); err != nil {
+	if err := l.dir.write("cgroups", controlGroups{Groups: made}); err != nil {
 		return err
 	}
 	for _, m := range moves {

@@ -121,13 +121,13 @@ func awaitEnd(ctx context.Context, p process) error {
 // removeGroups ends what the daemon left running, its servers, and removes its
 // control groups. Their folders are written down by the host's names.
 func (s *Supervisor) removeGroups(ctx context.Context, f folder) error {
-	var groups []string
-	if err := f.read("cgroups", &groups); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var made controlGroups
+	if err := f.read("cgroups", &made); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancel()
-	for _, group := range groups {
+	for _, group := range made.Groups {
 		dir := filepath.Join(s.cfg.HostRoot, group)
 		for {
 			err := errors.Join(killGroup(dir), removeGroup(dir))

@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -64,14 +65,9 @@ func (h *handle) describe(index int) (gpu.GPU, error) {
 	if g.Minor, err = h.Minor(); err != nil {
 		return g, err
 	}
-	if g.DriverVersion, err = session.Ask(h.Task, "SystemGetDriverVersion", h.NVML.SystemGetDriverVersion); err != nil {
+	if err := h.versions(&g); err != nil {
 		return g, err
 	}
-	architecture, err := session.Ask(h.Task, "DeviceGetArchitecture", h.Device.GetArchitecture)
-	if err != nil && !session.Unsupported(err) {
-		return g, err
-	}
-	g.Architecture = architectureName(architecture)
 	h.driver.locate(&g)
 	if err := h.pciIDs(&g); err != nil {
 		return g, err
@@ -89,7 +85,42 @@ func (h *handle) describe(index int) (gpu.GPU, error) {
 	g.ComputeUnits = mig.Multiprocessors(f, profiles)
 	g.Placements, g.Counters = mig.Devices(f, profiles)
 	g.OtherMIG = mig.Other(f, profiles)
+	g.Partitionable = f.Partitionable()
 	return g, nil
+}
+
+// versions reads which driver the GPU has, and of which generation it is.
+func (h *handle) versions(g *gpu.GPU) (err error) {
+	if g.DriverVersion, err = session.Ask(h.Task, "SystemGetDriverVersion", h.NVML.SystemGetDriverVersion); err != nil {
+		return err
+	}
+	// Version 2 of the call needs libcuda.so.1, which this container may not have.
+	cuda, err := session.Ask(h.Task, "SystemGetCudaDriverVersion", h.NVML.SystemGetCudaDriverVersion)
+	if err != nil && !session.Unsupported(err) {
+		return err
+	}
+	g.CUDADriverVersion = cudaVersion(cuda)
+	major, minor, err := h.ComputeCapability()
+	if err != nil && !session.Unsupported(err) {
+		return err
+	}
+	if major > 0 {
+		g.CUDAComputeCapability = fmt.Sprintf("%d.%d", major, minor)
+	}
+	architecture, err := session.Ask(h.Task, "DeviceGetArchitecture", h.Device.GetArchitecture)
+	if err != nil && !session.Unsupported(err) {
+		return err
+	}
+	g.Architecture = architectures[architecture]
+	return nil
+}
+
+// cudaVersion returns the text of a version that NVML encodes: 13020 is 13.2.
+func cudaVersion(encoded int) string {
+	if encoded <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", encoded/1000, encoded%1000/10)
 }
 
 // pciIDs reads the PCI ids of the GPU and of its board.
@@ -149,29 +180,17 @@ func (h *handle) multiprocessors() (int64, error) {
 	return 0, nil
 }
 
-// architectureName returns the architecture as it is published.
-func architectureName(a nvml.DeviceArchitecture) string {
-	switch a {
-	case nvml.DEVICE_ARCH_KEPLER:
-		return "kepler"
-	case nvml.DEVICE_ARCH_MAXWELL:
-		return "maxwell"
-	case nvml.DEVICE_ARCH_PASCAL:
-		return "pascal"
-	case nvml.DEVICE_ARCH_VOLTA:
-		return "volta"
-	case nvml.DEVICE_ARCH_TURING:
-		return "turing"
-	case nvml.DEVICE_ARCH_AMPERE:
-		return "ampere"
-	case nvml.DEVICE_ARCH_ADA:
-		return "ada"
-	case nvml.DEVICE_ARCH_HOPPER:
-		return "hopper"
-	case nvml.DEVICE_ARCH_BLACKWELL:
-		return "blackwell"
-	case nvml.DEVICE_ARCH_RUBIN:
-		return "rubin"
-	}
-	return "" // newer than our NVML header
+// architectures has NVIDIA's names of the architectures in nvml.h, as NVIDIA's DRA driver spells
+// them (GetArchitectureAsString in go-nvlib). A newer one is not published.
+var architectures = map[nvml.DeviceArchitecture]string{
+	nvml.DEVICE_ARCH_KEPLER:    "Kepler",
+	nvml.DEVICE_ARCH_MAXWELL:   "Maxwell",
+	nvml.DEVICE_ARCH_PASCAL:    "Pascal",
+	nvml.DEVICE_ARCH_VOLTA:     "Volta",
+	nvml.DEVICE_ARCH_TURING:    "Turing",
+	nvml.DEVICE_ARCH_AMPERE:    "Ampere",
+	nvml.DEVICE_ARCH_ADA:       "Ada Lovelace",
+	nvml.DEVICE_ARCH_HOPPER:    "Hopper",
+	nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+	nvml.DEVICE_ARCH_RUBIN:     "Rubin",
 }

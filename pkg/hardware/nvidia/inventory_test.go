@@ -38,8 +38,8 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 		if g.NUMANode != nil {
 			numa = fmt.Sprint(*g.NUMANode)
 		}
-		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %s driver=%s numa=%s root=%s placements=%d\n", g.Name(), g.Vendor,
-			g.Index, g.Minor, g.ProductName, g.Architecture, g.DriverVersion, numa, g.PCIeRoot, len(g.Placements))
+		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t numa=%s root=%s placements=%d\n", g.Name(), g.Vendor,
+			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, numa, g.PCIeRoot, len(g.Placements))
 		kind := fmt.Sprint(g.ProductName, len(g.Placements))
 		if seen[kind] {
 			continue
@@ -47,8 +47,8 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 		seen[kind] = true
 		fmt.Fprintf(&b, "  counters: %s\n", numbers(g.Counters))
 		for _, p := range g.Placements {
-			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s\n",
-				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
+			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s%s\n",
+				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes), map[bool]string{true: "; static only"}[p.StaticOnly])
 		}
 	}
 	golden.Equal(t, filepath.Join("testdata", name+".golden"), b.String())
@@ -239,11 +239,40 @@ func TestWholeGPUIsAsLargeWithMIGOn(t *testing.T) {
 	assert.Equal(t, before, m.gpus())
 }
 
-func TestArchitectureName(t *testing.T) {
+// The names are those of NVIDIA's DRA driver; a number that is newer than our nvml.h has none.
+func TestArchitectures(t *testing.T) {
 	for number, want := range map[nvml.DeviceArchitecture]string{
-		nvml.DEVICE_ARCH_AMPERE: "ampere", nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper",
-		nvml.DEVICE_ARCH_BLACKWELL: "blackwell", nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_UNKNOWN: "", 99: "",
+		2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell", 13: "Rubin",
+		nvml.DEVICE_ARCH_UNKNOWN: "", 99: "",
 	} {
-		assert.Equal(t, want, architectureName(number))
+		assert.Equal(t, want, architectures[number], number)
 	}
 }
+
+func TestCUDAVersion(t *testing.T) {
+	for encoded, want := range map[int]string{12020: "12.2", 13000: "13.0", 13010: "13.1", 0: "", -1: ""} {
+		assert.Equal(t, want, cudaVersion(encoded))
+	}
+}
+
+// A GPU is published without what its driver does not report.
+func TestVersionsThatTheDriverDoesNotReport(t *testing.T) {
+	m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device { return untold{d} }))
+	g := m.gpus()[0]
+	assert.Empty(t, g.Architecture+g.CUDAComputeCapability)
+	assert.Equal(t, []string{"580.159.04", "13.0"}, []string{g.DriverVersion, g.CUDADriverVersion})
+	assert.NotEmpty(t, g.Placements)
+}
+
+// untold is a GPU of which the driver tells no generation.
+type untold struct{ nvml.Device }
+
+func (d untold) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
+	return 0, nvml.ERROR_NOT_SUPPORTED
+}
+
+func (d untold) GetCudaComputeCapability() (int, int, nvml.Return) {
+	return 0, 0, nvml.ERROR_NOT_SUPPORTED
+}
+
+func (d untold) GetNumGpuCores() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }

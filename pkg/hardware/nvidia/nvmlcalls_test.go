@@ -70,9 +70,12 @@ func errs(answers ...nvml.Return) []nvml.Return { return answers }
 // nvmlCalls are all NVML calls of this package and those below it, by the name of the C function without
 // "nvml". A new call needs an entry.
 var nvmlCalls = map[string]nvmlCall{
-	"Init":                            {"Interface.Init", nil, nil, func(h handles) nvml.Return { return h.lib.Init() }},
-	"Shutdown":                        {"Interface.Shutdown", errs(uninitialized), nil, func(h handles) nvml.Return { return h.lib.Shutdown() }},
-	"SystemGetDriverVersion":          {"Interface.SystemGetDriverVersion", errs(uninitialized), nil, func(h handles) nvml.Return { return last(h.lib.SystemGetDriverVersion()) }},
+	"Init":                   {"Interface.Init", nil, nil, func(h handles) nvml.Return { return h.lib.Init() }},
+	"Shutdown":               {"Interface.Shutdown", errs(uninitialized), nil, func(h handles) nvml.Return { return h.lib.Shutdown() }},
+	"SystemGetDriverVersion": {"Interface.SystemGetDriverVersion", errs(uninitialized), nil, func(h handles) nvml.Return { return last(h.lib.SystemGetDriverVersion()) }},
+	"SystemGetCudaDriverVersion": {"Interface.SystemGetCudaDriverVersion", errs(uninitialized), map[nvml.Return]string{
+		uninitialized: "nvml.h does not say that the call needs an Init; real libraries of 535 to 555 do",
+	}, func(h handles) nvml.Return { return last(h.lib.SystemGetCudaDriverVersion()) }},
 	"DeviceGetCount":                  {"Interface.DeviceGetCount", errs(uninitialized), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetCount()) }},
 	"DeviceGetHandleByIndex":          {"Interface.DeviceGetHandleByIndex", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByIndex(0)) }},
 	"DeviceGetHandleByPciBusId":       {"Interface.DeviceGetHandleByPciBusId", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByPciBusId(firstGPU)) }},

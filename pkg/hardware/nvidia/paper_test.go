@@ -29,10 +29,10 @@ func TestGPUsOnPaper(t *testing.T) {
 		}
 	}
 	machines["described, no memory"] = func() (*models.Inventory, error) {
-		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA Thor, architecture: blackwell, memory: "0", computeUnits: 20}]`))
+		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA Thor, architecture: Blackwell, memory: "0", computeUnits: 20}]`))
 	}
 	machines["described"] = func() (*models.Inventory, error) {
-		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: "16608395777", computeUnits: 84}]`))
+		return models.ParseInventory([]byte(`gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: Blackwell, memory: "16608395777", computeUnits: 84}]`))
 	}
 	for name, load := range machines {
 		for _, mode := range []bool{false, true} {

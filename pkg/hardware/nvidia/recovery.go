@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // recoveryError is a GPU for which the driver requests a recovery action.
@@ -26,6 +28,9 @@ func (e *recoveryError) Error() string {
 	what, cure := e.explain()
 	return fmt.Sprintf("GPU %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
 }
+
+// Cause implements gpu.CauseOf.
+func (e *recoveryError) Cause() gpu.Cause { return gpu.CauseRecovery }
 
 func (e *recoveryError) explain() (what string, c cure) {
 	switch e.Action {

@@ -256,7 +256,7 @@ func (s *watch) note(g glance) error {
 		s.gpus[g.pciAddress] = g.device
 		delete(s.said, g.pciAddress)
 	case session.Lost(g.err) && g.pciAddress != "":
-		s.sayOnce(g.pciAddress, "lost", gpu.HealthEvent{Fatal: true, Message: g.err.Error()})
+		s.sayOnce(g.pciAddress, "lost", gpu.HealthEvent{Fatal: true, Cause: gpu.CauseLost, Message: g.err.Error()})
 		if s.gpus[g.pciAddress] != nil {
 			return g.err
 		}
@@ -299,7 +299,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 		return
 	}
 	row := lookupXID(number)
-	e := gpu.HealthEvent{XID: number, Fatal: row.class == xidFatal}
+	e := gpu.HealthEvent{XID: number, Cause: gpu.XIDCause(number), Fatal: row.class == xidFatal}
 	// Without MIG some libraries say 0, although it should be noInstance.
 	if event.GpuInstanceId != noInstance && (event.GpuInstanceId != 0 || !s.migOff[address]) {
 		id := int(event.GpuInstanceId)

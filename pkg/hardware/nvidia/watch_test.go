@@ -112,6 +112,7 @@ func TestWatchHealthReportsByClass(t *testing.T) {
 	assert.Equal(t, load, e.LoadID)
 	assert.NotZero(t, e.Energy)
 	assert.Nil(t, e.GPUInstance)
+	assert.Equal(t, gpu.XIDCause(79), e.Cause)
 	assert.Contains(t, e.Message, "GPU 0000:1b:00.0: XID 79: the GPU fell off the bus; drain and reboot the node")
 
 	two := 2

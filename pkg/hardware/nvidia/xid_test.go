@@ -84,5 +84,6 @@ func TestEventsThatAreNoXID(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	assert.NoError(t, recoveryErr("0000:1b:00.0", nvml.GPU_RECOVERY_ACTION_NONE))
 	assert.NoError(t, recoveryErr("0000:1b:00.0", nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN))
+	assert.Equal(t, gpu.CauseRecovery, gpu.CauseOf(recoveryErr("0000:1b:00.0", 42)))
 	assert.ErrorContains(t, recoveryErr("0000:1b:00.0", 42), "GPU 0000:1b:00.0: the driver asks for recovery action 42, which this version does not know")
 }

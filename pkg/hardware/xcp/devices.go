@@ -56,6 +56,11 @@ func (f Facts) divided(into []Mode) []division {
 	return all
 }
 
+// Partitionable reports whether the GPU has a mode with several partitions, in any memory mode.
+func (f Facts) Partitionable() bool {
+	return f.cuttable() && slices.ContainsFunc(f.locks(), func(d division) bool { return d.n > 1 })
+}
+
 // Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 //

@@ -183,3 +183,18 @@ func TestModesThatTheChipCannotBeIn(t *testing.T) {
 	f.Modes, f.XCCs = []Mode{SPX, CPX}, 0
 	assert.Equal(t, []string{"gpu-0000-c1-00-0"}, deviceNames(gpuWith(f).Placements), "a driver that does not tell the XCCs")
 }
+
+func TestPartitionable(t *testing.T) {
+	for want, all := range map[bool][]Facts{
+		true: {
+			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
+			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX}, Elsewhere: []Mode{CPX}},
+			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{CPX}}, // a virtual function in this mode
+		},
+		false: {{}, {XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX}}, {MemoryMode: NPS1, Modes: []Mode{SPX, CPX}}},
+	} {
+		for _, f := range all {
+			assert.Equal(t, want, f.Partitionable(), "%+v", f)
+		}
+	}
+}

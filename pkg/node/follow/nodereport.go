@@ -86,7 +86,7 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 		Partitions: f.partitionsOf(g, records),
 		HeldDevices:       held,
 		SliceHash:      f.Publisher.DigestOf(g.PCIAddress),
-		Problem:    text.Cut(g.Problem, v1beta1.MaxReportText),
+		Problem:    text.Cut(g.Problem.Message, v1beta1.MaxReportText),
 		Pending:    text.Cut(strings.Join(f.pendingOf(g, held), "; "), v1beta1.MaxReportText),
 	}
 }

@@ -23,14 +23,17 @@ const rebootPatience = 5 * time.Minute
 // rebootRequest is the record of a reboot. It is written before the reboot, for the plugin that
 // starts afterwards.
 type rebootRequest struct {
-	Switch string    `json:"switch"`
+	Switch string    `json:"switchID"`
 	BootID string    `json:"bootID"`
-	At     time.Time `json:"at"`
+	At     time.Time `json:"requestTime"`
 	// Target identifies the profile and policy that the reboot is for.
 	Target string `json:"target,omitempty"`
 	// Count is how often the machine was rebooted for the target.
 	Count int `json:"count,omitempty"`
 }
+
+// rebootFormat is the format of the record.
+var rebootFormat = durable.Format{Version: 1, MinReader: 1}
 
 // MostReboots is how often a machine is rebooted for a profile that cannot be applied, for
 // example because a GPU fails after every boot. After that, nothing is retried until the
@@ -46,7 +49,7 @@ func rebootTarget(s *v1beta1.Switch) (string, error) {
 // reboot reboots the machine once for a switch, and applies the profile afterwards. It returns
 // nil as long as the machine has not rebooted.
 func (f *Follower) reboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task {
-	last, err := f.readReboot()
+	last, file, err := f.readReboot()
 	switch {
 	case err != nil:
 		return rebootFailed(err)
@@ -73,8 +76,8 @@ func (f *Follower) reboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task 
 			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.ProfileName)}
 	}
 	f.Events.Warn(ctx, names.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.ProfileName))
-	if err := f.writeReboot(next); err != nil {
-		return rebootFailed(err)
+	if err := file.Write(next); err != nil {
+		return rebootFailed(fmt.Errorf("write the record of the reboot to %s: %w", f.RebootFile, err))
 	}
 	if err := f.Machine.Reboot(ctx); err != nil {
 		return rebootFailed(errors.Join(err, os.Remove(f.RebootFile)))
@@ -99,28 +102,12 @@ func rebootFailed(err error) *v1beta1.Task {
 	return &v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
 }
 
-func (f *Follower) readReboot() (rebootRequest, error) {
-	var request rebootRequest
-	data, err := os.ReadFile(f.RebootFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return request, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &request)
-	}
+// readReboot returns the record of the last reboot, and the file that has it.
+func (f *Follower) readReboot() (rebootRequest, *durable.State[rebootRequest], error) {
+	file := &durable.State[rebootRequest]{Path: f.RebootFile, Format: rebootFormat}
+	last, err := file.Read()
 	if err != nil {
-		return request, fmt.Errorf("read the record of the last reboot from %s: %w", f.RebootFile, err)
+		return last, nil, fmt.Errorf("read the record of the last reboot from %s: %w", f.RebootFile, err)
 	}
-	return request, nil
-}
-
-func (f *Follower) writeReboot(request rebootRequest) error {
-	data, err := json.Marshal(request)
-	if err == nil {
-		err = durable.WriteFile(f.RebootFile, data)
-	}
-	if err != nil {
-		return fmt.Errorf("write the record of the reboot to %s: %w", f.RebootFile, err)
-	}
-	return nil
+	return last, file, nil
 }

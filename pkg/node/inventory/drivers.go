@@ -212,7 +212,7 @@ type Listing struct {
 	// Found are the GPUs that answered, in PCI order.
 	Found []gpu.GPU
 	// Problems has the GPUs that did not answer, by PCI address.
-	Problems map[string]string
+	Problems map[string]gpu.Problem
 	// Told are the vendors of which all GPUs are in one of the two.
 	Told []gpu.Vendor
 	// Failed says why drivers listed no GPU at all.
@@ -221,7 +221,7 @@ type Listing struct {
 
 // List lists the GPUs. A driver that fails or hangs takes only its own GPUs out.
 func (h *Drivers) List(ctx context.Context) Listing {
-	l := Listing{Problems: map[string]string{}, Failed: map[gpu.Vendor]error{}}
+	l := Listing{Problems: map[string]gpu.Problem{}, Failed: map[gpu.Vendor]error{}}
 	vendors := h.All()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -243,7 +243,7 @@ func (h *Drivers) List(ctx context.Context) Listing {
 				klog.FromContext(ctx).Error(g.Err, "A GPU of unknown address does not answer", "gpu", g.ID)
 				continue
 			}
-			l.Problems[g.PCIAddress] = g.Err.Error()
+			l.Problems[g.PCIAddress] = gpu.ProblemOf(g.Err)
 		}
 		if isNamed {
 			l.Told = append(l.Told, o.Name)

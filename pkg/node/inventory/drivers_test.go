@@ -99,11 +99,11 @@ func TestOneVendorFails(t *testing.T) {
 	assert.Equal(t, []gpu.Vendor{gpu.AMD}, l.Told)
 
 	// Some GPUs of each.
-	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
+	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: nvidia2, Err: gpu.ErrLost}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
 	amd.err, amd.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
 	l = h.List(ctx)
 	assert.Equal(t, []string{nvidia1}, addressesOf(l.Found))
-	assert.Equal(t, map[string]string{nvidia2: "lost", amd1: "in reset"}, l.Problems)
+	assert.Equal(t, map[string]gpu.Problem{nvidia2: {Cause: gpu.CauseLost, Message: "lost"}, amd1: {Cause: gpu.CauseCheck, Message: "in reset"}}, l.Problems)
 	assert.Equal(t, []gpu.Vendor{gpu.AMD}, l.Told, "one GPU is not named")
 	assert.Empty(t, l.Failed)
 

@@ -17,8 +17,8 @@ import (
 // GPU is what the plugin knows about one GPU.
 type GPU struct {
 	gpu.GPU
-	// Problem says what is wrong with the GPU, empty for a healthy one.
-	Problem string
+	// Problem is what is wrong with the GPU. It is empty for a healthy one.
+	Problem gpu.Problem
 	// healthyChecks counts the successful checks in a row since the problem.
 	healthyChecks int
 	// gone has, by name, the devices that claims hold and the GPU no longer offers.
@@ -42,7 +42,15 @@ type Gone struct {
 // Unhealthy reports whether the GPU must not be used for new claims. That includes a GPU of
 // which a claim holds a device that is gone: the claim's container may restart with device
 // nodes that belong to another partition now.
-func (g *GPU) Unhealthy() bool { return g.Problem != "" || len(g.Lacks()) > 0 }
+func (g *GPU) Unhealthy() bool { return g.Problem.Message != "" || len(g.Lacks()) > 0 }
+
+// Cause says in a word why the GPU is unhealthy.
+func (g *GPU) Cause() gpu.Cause {
+	if g.Problem.Message != "" {
+		return cmp.Or(g.Problem.Cause, gpu.CauseCheck)
+	}
+	return gpu.CauseHeldDevice
+}
 
 // Lacks returns all devices that claims hold and the GPU does not have. That the GPU does not
 // offer a device explains why it does not have it.
@@ -132,7 +140,7 @@ func (c *GPUs) Now() []gpu.GPU {
 }
 
 // Seed adds GPUs as they were before the plugin started, with their current problems.
-func (c *GPUs) Seed(before []gpu.GPU, problems map[string]string) {
+func (c *GPUs) Seed(before []gpu.GPU, problems map[string]gpu.Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
@@ -154,7 +162,7 @@ type Change struct{ PCIAddress, Device, Problem string }
 // Update records the result of a check: the GPUs that answered, and the problems of these
 // and other GPUs. held has the devices that claims hold, by GPU. Update returns the changes
 // of health, and whether the ResourceSlices must be published again.
-func (c *GPUs) Update(found []gpu.GPU, problems map[string]string, held map[string][]gpu.Placement) (changes []Change, publish bool) {
+func (c *GPUs) Update(found []gpu.GPU, problems map[string]gpu.Problem, held map[string][]gpu.Placement) (changes []Change, publish bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
@@ -177,7 +185,7 @@ func (c *GPUs) Update(found []gpu.GPU, problems map[string]string, held map[stri
 			continue
 		}
 		now := before
-		now.setProblem(cmp.Or(problems[address], "the driver no longer lists the GPU"), false)
+		now.setProblem(cmp.Or(problems[address], gpu.Problem{Cause: gpu.CauseLost, Message: "the driver no longer lists the GPU"}), false)
 		c.known[address] = now
 		changes = append(changes, changeOf(before, now)...)
 	}
@@ -199,26 +207,27 @@ func (c *GPUs) change(pciAddress string, change func(*GPU)) []Change {
 }
 
 // Trouble records a problem that the driver has just reported.
-func (c *GPUs) Trouble(pciAddress, problem string) []Change {
+func (c *GPUs) Trouble(pciAddress string, problem gpu.Problem) []Change {
 	return c.change(pciAddress, func(g *GPU) { g.setProblem(problem, false) })
 }
 
 // setProblem sets a problem at once, and clears it after several healthy checks.
-func (g *GPU) setProblem(problem string, isNew bool) {
-	if problem != "" || isNew || g.Problem == "" {
+func (g *GPU) setProblem(problem gpu.Problem, isNew bool) {
+	none := gpu.Problem{}
+	if problem != none || isNew || g.Problem == none {
 		g.Problem, g.healthyChecks = problem, 0
 		return
 	}
 	g.healthyChecks++
 	if g.healthyChecks >= HealthyChecks {
-		g.Problem, g.healthyChecks = "", 0
+		g.Problem, g.healthyChecks = none, 0
 	}
 }
 
 func changeOf(before, now GPU) []Change {
 	var changes []Change
 	if before.Problem != now.Problem {
-		changes = append(changes, Change{PCIAddress: now.PCIAddress, Problem: now.Problem})
+		changes = append(changes, Change{PCIAddress: now.PCIAddress, Problem: now.Problem.Message})
 	}
 	lacked, lacks := before.Lacks(), now.Lacks()
 	for name, p := range lacks {
@@ -267,7 +276,8 @@ func sameGPU(a, b gpu.GPU) bool {
 			maps.Equal(x.Engines, y.Engines) && maps.Equal(x.Consumes, y.Consumes)
 	})
 	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName && a.Architecture == b.Architecture &&
-		a.DriverVersion == b.DriverVersion && a.MemoryMode == b.MemoryMode && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
+		a.DriverVersion == b.DriverVersion && a.CUDAComputeCapability == b.CUDAComputeCapability && a.CUDADriverVersion == b.CUDADriverVersion &&
+		a.Partitionable == b.Partitionable && a.MemoryMode == b.MemoryMode && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
 		maps.Equal(a.Counters, b.Counters)
 }
 
@@ -275,7 +285,7 @@ func sameGPU(a, b gpu.GPU) bool {
 func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
-		if names.NodeOfPool(s.Spec.Pool.Name) != node {
+		if s.Spec.Pool.Name != names.PoolName(node) {
 			continue
 		}
 		for _, d := range s.Spec.Devices {

@@ -21,11 +21,11 @@ func TestGPUsUpdate(t *testing.T) {
 	c.MarkPublished("0000:01:00.0")
 
 	// A GPU that is lost stays, with what is wrong with it.
-	assert.True(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
-	assert.False(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
-	assert.Equal(t, "fell off the bus", c.List()[0].Problem)
+	assert.True(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"0000:01:00.0": {Cause: gpu.CauseLost, Message: "fell off the bus"}}, nil)))
+	assert.False(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"0000:01:00.0": {Cause: gpu.CauseLost, Message: "fell off the bus"}}, nil)))
+	assert.Equal(t, gpu.Problem{Cause: gpu.CauseLost, Message: "fell off the bus"}, c.List()[0].Problem)
 	assert.True(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, nil, nil)), "another problem")
-	assert.Equal(t, "the driver no longer lists the GPU", c.List()[0].Problem)
+	assert.Equal(t, "the driver no longer lists the GPU", c.List()[0].Problem.Message)
 
 	// It comes back, which is believed when it has been seen several times, and
 	// is known to have been published.
@@ -33,20 +33,20 @@ func TestGPUsUpdate(t *testing.T) {
 	for range HealthyChecks - 1 {
 		assert.False(t, publishes(c.Update(all, nil, nil)))
 	}
-	assert.True(t, publishes(c.Update(all, map[string]string{"0000:01:00.0": "flickers"}, nil)))
+	assert.True(t, publishes(c.Update(all, map[string]gpu.Problem{"0000:01:00.0": {Message: "flickers"}}, nil)))
 	for range HealthyChecks - 1 {
 		assert.False(t, publishes(c.Update(all, nil, nil)))
-		assert.Equal(t, "flickers", c.List()[0].Problem)
+		assert.Equal(t, "flickers", c.List()[0].Problem.Message)
 	}
 	changes, publish := c.Update(all, nil, nil)
 	assert.True(t, publish)
 	assert.Equal(t, []Change{{PCIAddress: "0000:01:00.0"}}, changes)
-	assert.Empty(t, c.List()[0].Problem)
+	assert.Empty(t, c.List()[0].Problem.Message)
 	assert.True(t, c.List()[0].Published)
 	assert.False(t, c.List()[1].Published)
 
 	// What never answered has no name to be listed by.
-	assert.False(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, map[string]string{"": "dead"}, nil)))
+	assert.False(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"": {Message: "dead"}}, nil)))
 	c.MarkPublished("0000:ff:00.0")
 	assert.Len(t, c.List(), 2)
 }
@@ -58,6 +58,9 @@ func TestGPUsUpdateNoticesChange(t *testing.T) {
 		"product":          func(g *gpu.GPU) { g.ProductName = "x" },
 		"architecture":     func(g *gpu.GPU) { g.Architecture = "x" },
 		"driver":           func(g *gpu.GPU) { g.DriverVersion = "x" },
+		"CUDA":             func(g *gpu.GPU) { g.CUDADriverVersion = "x" },
+		"capability":       func(g *gpu.GPU) { g.CUDAComputeCapability = "x" },
+		"partitionable":    func(g *gpu.GPU) { g.Partitionable = !g.Partitionable },
 		"PCIe root":        func(g *gpu.GPU) { g.PCIeRoot = "x" },
 		"NUMA node":        func(g *gpu.GPU) { g.NUMANode = new(int64(1)) },
 		"no NUMA node":     func(g *gpu.GPU) { g.NUMANode = nil },
@@ -93,13 +96,13 @@ func TestGPUsAdopt(t *testing.T) {
 	}
 	c.Adopt("node-a", []resourceapi.ResourceSlice{
 		slice("node-a"), slice("node-a", "gpu-0000-01-00-0"),
-		slice("node-a/gpu-0000-02-00-0", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
+		slice("node-a", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
 	})
 	var published []bool
 	for _, g := range c.List() {
 		published = append(published, g.Published)
 	}
-	assert.Equal(t, []bool{true, true, false}, published, "also of version 0.1; other nodes' do not count")
+	assert.Equal(t, []bool{true, true, false}, published, "other nodes' do not count")
 }
 
 // A GPU that has another memory mode after a reload of its driver still

@@ -25,25 +25,49 @@ const missedChecks = 12
 type Roster struct {
 	// mu protects the fields below.
 	mu   sync.RWMutex
-	file durable.State[[]*rosterGPU]
+	file durable.State[rosterFile]
 	gpus map[string]*rosterGPU
 }
+
+// rosterFile is the content of gpus.json.
+type rosterFile struct {
+	// GPUs are in PCI order.
+	GPUs []*rosterGPU `json:"gpus"`
+}
+
+// rosterFormat is the format of gpus.json.
+var rosterFormat = durable.Format{Version: 1, MinReader: 1}
 
 // rosterGPU is a GPU as it was when it last answered.
 type rosterGPU struct {
 	gpu.GPU
 	// BootID identifies the boot in which the GPU last answered.
-	BootID string
+	BootID string `json:"bootID,omitempty"`
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
 	// answers: the last check found the GPU. missed counts the checks in a row after a
 	// boot that did not.
 	answers bool
 	missed  int
 }
 
+// UnmarshalJSON keeps the keys of a newer version.
+func (c *rosterGPU) UnmarshalJSON(data []byte) (err error) {
+	type plain rosterGPU
+	c.unknown, err = durable.Unmarshal(data, (*plain)(c))
+	return err
+}
+
+// MarshalJSON adds the keys of a newer version.
+func (c rosterGPU) MarshalJSON() ([]byte, error) {
+	type plain rosterGPU
+	return durable.Marshal(plain(c), c.unknown)
+}
+
 // OpenRoster reads the GPUs of earlier runs. If that fails, it returns the error and an empty roster.
 // Update tries again to read a file that is not broken.
 func OpenRoster(path string) (*Roster, error) {
-	r := &Roster{file: durable.State[[]*rosterGPU]{Path: path}, gpus: map[string]*rosterGPU{}}
+	r := &Roster{file: durable.State[rosterFile]{Path: path, Format: rosterFormat}, gpus: map[string]*rosterGPU{}}
 	return r, r.read()
 }
 
@@ -56,7 +80,7 @@ func (r *Roster) read() error {
 	}
 	before := r.gpus
 	r.gpus = map[string]*rosterGPU{}
-	for _, c := range known {
+	for _, c := range known.GPUs {
 		if c == nil || c.PCIAddress == "" {
 			continue
 		}
@@ -72,7 +96,7 @@ func (r *Roster) read() error {
 // driver still lists, and the vendors whose drivers listed all of their GPUs. bootID is empty if it is not known. While a GPU
 // does not answer, Update restores the indexes of the others of its vendor, because the driver
 // counts without it. It returns the addresses of the GPUs that were removed from the machine.
-func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
+func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]gpu.Problem, told []gpu.Vendor, bootID string) (removed []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := r.file.Unread()
@@ -100,7 +124,11 @@ func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[strin
 		before := r.gpus[g.PCIAddress]
 		if before == nil || before.BootID != bootID || !reflect.DeepEqual(before.GPU, *g) {
 			changed = true
-			r.gpus[g.PCIAddress] = &rosterGPU{GPU: *g, BootID: bootID, answers: true}
+			now := &rosterGPU{GPU: *g, BootID: bootID, answers: true}
+			if before != nil && before.UUID == g.UUID {
+				now.unknown = before.unknown
+			}
+			r.gpus[g.PCIAddress] = now
 		}
 	}
 	if changed {
@@ -135,8 +163,8 @@ func (r *Roster) keepIndex(g *gpu.GPU) {
 // save writes the file. If that fails, the GPUs are still known until the plugin ends. The
 // caller holds the lock.
 func (r *Roster) save(ctx context.Context) {
-	err := r.file.Write(slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
-	if err != nil {
+	gpus := slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
+	if err := r.file.Write(rosterFile{GPUs: gpus}); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write the list of the node's GPUs; after a restart, profiles do not count a GPU that does not answer", "file", r.file.Path)
 	}
 }

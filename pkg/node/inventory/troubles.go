@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,14 +20,43 @@ import (
 type Troubles struct {
 	// mu protects the fields below.
 	mu     sync.Mutex
-	file   durable.State[[]gpu.HealthEvent]
-	events []gpu.HealthEvent
+	file   durable.State[troublesFile]
+	events []trouble
+}
+
+// troublesFile is the content of health.json.
+type troublesFile struct {
+	// Events are the events that are not over, the oldest first.
+	Events []trouble `json:"events"`
+}
+
+// troublesFormat is the format of health.json.
+var troublesFormat = durable.Format{Version: 1, MinReader: 1}
+
+// trouble is an event in the file.
+type trouble struct {
+	gpu.HealthEvent
+	// unknown are keys of a newer version.
+	unknown durable.Unknown
+}
+
+// UnmarshalJSON keeps the keys of a newer version.
+func (t *trouble) UnmarshalJSON(data []byte) (err error) {
+	type plain trouble
+	t.unknown, err = durable.Unmarshal(data, (*plain)(t))
+	return err
+}
+
+// MarshalJSON adds the keys of a newer version.
+func (t trouble) MarshalJSON() ([]byte, error) {
+	type plain trouble
+	return durable.Marshal(plain(t), t.unknown)
 }
 
 // OpenTroubles reads the errors of earlier runs. If that fails, it returns the error and an empty
 // list. Most GPUs report errors that persist again. A file that is not broken is read later.
 func OpenTroubles(path string) (*Troubles, error) {
-	t := &Troubles{file: durable.State[[]gpu.HealthEvent]{Path: path}}
+	t := &Troubles{file: durable.State[troublesFile]{Path: path, Format: troublesFormat}}
 	return t, t.read()
 }
 
@@ -41,12 +71,12 @@ func (t *Troubles) read() error {
 		return fmt.Errorf("read which GPUs were unhealthy from %s: %w", t.file.Path, err)
 	}
 	mine := t.events
-	t.events = known
+	t.events = known.Events
 	for _, e := range mine {
-		t.put(e)
+		t.put(e.HealthEvent)
 	}
 	if len(mine) > 0 {
-		return t.file.Write(t.events)
+		return t.file.Write(troublesFile{Events: t.events})
 	}
 	return nil
 }
@@ -72,11 +102,11 @@ func (t *Troubles) retry(ctx context.Context) {
 }
 
 func (t *Troubles) put(e gpu.HealthEvent) {
-	i := slices.IndexFunc(t.events, func(known gpu.HealthEvent) bool { return sameTrouble(known, e) })
+	i := slices.IndexFunc(t.events, func(known trouble) bool { return sameTrouble(known.HealthEvent, e) })
 	if i < 0 {
-		t.events = append(t.events, e)
+		t.events = append(t.events, trouble{HealthEvent: e})
 	} else {
-		t.events[i] = e
+		t.events[i] = trouble{HealthEvent: e}
 	}
 }
 
@@ -86,7 +116,7 @@ func (t *Troubles) Over(ctx context.Context, e gpu.HealthEvent) {
 	defer t.mu.Unlock()
 	t.retry(ctx)
 	before := len(t.events)
-	t.events = slices.DeleteFunc(t.events, func(known gpu.HealthEvent) bool { return sameEvent(known, e) })
+	t.events = slices.DeleteFunc(t.events, func(known trouble) bool { return sameEvent(known.HealthEvent, e) })
 	if len(t.events) < before {
 		t.save(ctx)
 	}
@@ -98,7 +128,7 @@ func sameEvent(a, b gpu.HealthEvent) bool {
 
 // save writes the file. If that fails, the events are still known until the plugin ends.
 func (t *Troubles) save(ctx context.Context) {
-	if err := t.file.Write(t.events); err != nil {
+	if err := t.file.Write(troublesFile{Events: t.events}); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write which GPUs are unhealthy; a plugin that restarts does not know it", "file", t.file.Path)
 	}
 }
@@ -108,16 +138,22 @@ func (t *Troubles) List() []gpu.HealthEvent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_ = t.read() // it is tried again with each check, and reported with each change
-	return slices.Clone(t.events)
+	events := make([]gpu.HealthEvent, len(t.events))
+	for i, e := range t.events {
+		events[i] = e.HealthEvent
+	}
+	return events
 }
 
-// Problem joins the messages of a GPU's events; empty if there are none.
-func (t *Troubles) Problem(pciAddress string) string {
+// Problem joins the messages of a GPU's events, and has the cause of the oldest; empty if there are none.
+func (t *Troubles) Problem(pciAddress string) (p gpu.Problem) {
 	var messages []string
 	for _, e := range t.List() {
 		if e.PCIAddress == pciAddress {
+			p.Cause = cmp.Or(p.Cause, e.Cause)
 			messages = append(messages, e.Message)
 		}
 	}
-	return strings.Join(messages, "; ")
+	p.Message = strings.Join(messages, "; ")
+	return p
 }

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,7 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -79,16 +83,37 @@ func TestTroublesOfOneGPUEndOneByOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
 	troubles, err := OpenTroubles(path)
 	require.NoError(t, err)
-	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Fatal: true, Message: "XID 119"}
-	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Fatal: true, Message: "XID 74"}
+	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Cause: "xid-119", Fatal: true, Message: "XID 119"}
+	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Cause: "xid-74", Fatal: true, Message: "XID 74"}
 	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", XID: 79, Fatal: true, Message: "XID 79"}
 	for _, e := range []gpu.HealthEvent{dead, other, link} {
 		troubles.Add(ctx, e)
 	}
-	assert.Equal(t, "XID 119; XID 74", troubles.Problem("0000:01:00.0"))
+	assert.Equal(t, gpu.Problem{Cause: "xid-119", Message: "XID 119; XID 74"}, troubles.Problem("0000:01:00.0"))
 	troubles.Over(ctx, link)
-	assert.Equal(t, "XID 119", troubles.Problem("0000:01:00.0"))
+	assert.Equal(t, gpu.Problem{Cause: "xid-119", Message: "XID 119"}, troubles.Problem("0000:01:00.0"))
 	troubles, err = OpenTroubles(path)
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.HealthEvent{dead, other}, troubles.List())
+}
+
+// Every key of the file, as it stays.
+func TestTroublesFormat(t *testing.T) {
+	var e trouble
+	filled.Value(&e)
+	e.unknown = durable.Unknown{"later": json.RawMessage(`{"a":1}`)}
+	path := filepath.Join(t.TempDir(), "health.json")
+	troubles, err := OpenTroubles(path)
+	require.NoError(t, err)
+	troubles.events = []trouble{e}
+	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", Message: "lost"}
+	troubles.Add(t.Context(), other)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/health.json", data)
+	again, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, troubles.events, again.events)
+	again.Over(t.Context(), other)
+	assert.Equal(t, []trouble{e}, again.events, "with the keys of a newer version")
 }

@@ -85,8 +85,8 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 // healthOf returns the health of a device that a claim holds. Obstacles to a mode change do not
 // matter, because the GPU already has the mode.
 func (d *Driver) healthOf(g *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
-	if g.Problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, "GPU " + g.Name() + ": " + g.Problem
+	if g.Problem.Message != "" {
+		return kubeletplugin.HealthStatusUnhealthy, "GPU " + g.Name() + ": " + g.Problem.Message
 	}
 	if gone, ok := g.Lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.Reason

@@ -13,17 +13,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// Metadata has attributes only, so capacities of the ResourceSlices become attributes.
-const (
-	// metadataMemory is the claim's memory in bytes.
-	metadataMemory = "memoryBytes"
-	// metadataFraction is the claim's part of a share by fraction ("0.5").
-	metadataFraction = "fraction"
-	// metadataCompute is the maximum percentage of the compute units.
-	metadataCompute = "computePercent"
-)
-
-// metadata describes a device to the workload, in the format that all DRA drivers share.
+// metadata describes a device to the workload, in the format that all DRA drivers share. It has
+// attributes only, so the claim's part of a capacity becomes an attribute of the same name: memory
+// in bytes, fraction ("0.5"), computePercent.
 func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	for _, g := range d.GPUs.List() {
 		if g.PCIAddress != device.Placement.GPU {
@@ -48,7 +40,7 @@ func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 // setMemory adds the memory, unless the GPU does not report it.
 func setMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
 	if bytes > 0 {
-		attributes[metadataMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(bytes)}
+		attributes[names.CapacityMemory] = resourceapi.DeviceAttribute{IntValue: ptr.To(bytes)}
 	}
 }
 
@@ -56,10 +48,10 @@ func setMemory(attributes map[string]resourceapi.DeviceAttribute, bytes int64) {
 func setAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount) {
 	setMemory(attributes, a.Memory)
 	if a.Fraction > 0 {
-		attributes[metadataFraction] = resourceapi.DeviceAttribute{StringValue: ptr.To(fraction(a.Fraction))}
+		attributes[names.CapacityFraction] = resourceapi.DeviceAttribute{StringValue: ptr.To(fraction(a.Fraction))}
 	}
 	if a.Compute > 0 {
-		attributes[metadataCompute] = resourceapi.DeviceAttribute{IntValue: ptr.To(a.Compute)}
+		attributes[names.CapacityComputePercent] = resourceapi.DeviceAttribute{IntValue: ptr.To(a.Compute)}
 	}
 }
 

@@ -31,7 +31,8 @@ func (p *Publisher) reportEnded(ctx context.Context, known []inventory.GPU, publ
 		}
 		now := map[string]bool{}
 		for _, o := range slices.Concat(p.obstacles[g.PCIAddress], p.failures[g.PCIAddress]) {
-			now[taintKey(o)] = true
+			key, _ := taintOf(o)
+			now[key] = true
 		}
 		if shown[names.TaintDriverUpgrade] && !usable[g.Vendor] {
 			usable[g.Vendor] = true

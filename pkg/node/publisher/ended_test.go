@@ -34,7 +34,7 @@ func TestEndedWhileNoPluginRan(t *testing.T) {
 	failed := func(p *publishing) {
 		p.failures = map[string][]gpu.Obstacle{address1: {{Placement: gpu1, Kind: gpu.ObstacleFailed}}}
 	}
-	unhealthy := func(p *publishing) { p.GPUs.Trouble(address1, "XID 79") }
+	unhealthy := func(p *publishing) { p.GPUs.Trouble(address1, gpu.Problem{Message: "XID 79"}) }
 	upgrading := func(p *publishing) { p.Drivers.CannotUse(gpu.NVIDIA, nil, &inventory.UpgradeError{}) }
 	served := func(p *publishing) {
 		for _, g := range found {

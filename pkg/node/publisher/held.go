@@ -3,7 +3,6 @@ package publisher
 import (
 	"slices"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -21,13 +20,8 @@ func (p *Publisher) heldOn(pciAddress string) []string {
 // access. The caller holds the lock.
 func (p *Publisher) holdsBack(pciAddress string) bool {
 	return slices.ContainsFunc(p.Ledger.DevicesOn(pciAddress), func(d ledger.Device) bool {
-		return !d.Admin &&
-			// The scheduler does not count what was allocated from another pool. Version 0.1
-			// published a pool for each GPU.
-			(d.Pool != names.PoolName(p.Node) ||
-				// Without counters, the whole GPU would be allocated although a partition is held.
-				p.wholeOnly && d.Placement.Type != gpu.TypeGPU ||
-				// The scheduler does not count held shares that are not published any more.
-				p.noShares && d.IsShare())
+		// Without counters, the whole GPU would be allocated although a partition is held. The
+		// scheduler does not count held shares that are not published any more.
+		return !d.Admin && (p.wholeOnly && d.Placement.Type != gpu.TypeGPU || p.noShares && d.IsShare())
 	})
 }

@@ -45,15 +45,15 @@ type Config struct {
 	Ledger *ledger.Ledger
 	// Applied says which devices the applied profile offers.
 	Applied *partition.State
-	// Sharing has the settings of the GPUs, which say what LegacyResources mean; nil: the default
+	// Sharing has the settings of the GPUs, which say what ExtendedResources mean; nil: the default
 	// ones.
 	Sharing *share.State
 	Events  *telemetry.Events
 	Metrics *telemetry.Metrics
-	// LegacyResources has the extended resource ("nvidia.com/gpu") by vendor. MIGResources:
+	// ExtendedResources has the extended resource ("nvidia.com/gpu") by vendor. MIGResources:
 	// devices also stand for nvidia.com/mig-<profile>.
-	LegacyResources map[gpu.Vendor]string
-	MIGResources    bool
+	ExtendedResources map[gpu.Vendor]string
+	MIGResources      bool
 }
 
 // Publisher publishes the GPUs of the node as ResourceSlices.
@@ -257,14 +257,14 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 	}
 	settings := p.Sharing.Of(g.PCIAddress)
 	out := publish.GPU{
-		GPU:            g.Offer(),
-		Withheld:       (len(others) > 0 && !g.Published) || heldBack,
-		WholeOnly:      p.wholeOnly,
-		Taints:         p.gpuTaints(g, others),
-		DeviceTaints:   p.deviceTaints(g),
-		NoShares:       p.noShares,
-		LegacyResource: p.LegacyResources[g.Vendor],
-		Legacy:         settings.Means,
+		GPU:              g.Offer(),
+		Withheld:         (len(others) > 0 && !g.Published) || heldBack,
+		WholeOnly:        p.wholeOnly,
+		Taints:           p.gpuTaints(g, others),
+		DeviceTaints:     p.deviceTaints(g),
+		NoShares:         p.noShares,
+		ExtendedResource: p.ExtendedResources[g.Vendor],
+		Means:            settings.Means,
 	}
 	if p.MIGResources {
 		out.MIGResource = settings.MIGResource

@@ -161,10 +161,10 @@ func TestPublisherTaints(t *testing.T) {
 
 // No publication forgets a taint that an earlier one had.
 func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
-	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
+	const unhealthy = "gpu.tranche.dev/unhealthy=xid-79:NoSchedule"
 	p := newPublishing(t)
 	p.SetOwners(t.Context(), nil)
-	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"0000:01:00.0": {Cause: gpu.XIDCause(79), Message: "lost"}}, nil)
 	for range 2 {
 		p.Publish(t.Context())
 		assert.Contains(t, p.state()[gpu1], unhealthy)
@@ -205,7 +205,7 @@ func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.LegacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
+	p.ExtendedResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
 	manager := inventory.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
 	p.SetOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
@@ -221,8 +221,8 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "AMD")
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
 	for _, device := range p.devices() {
-		legacy := device.Attributes["legacyResource"].StringValue
-		assert.Equal(t, device.Name == "gpu-0000-05-00-0", legacy != nil && *legacy == "amd.com/gpu", device.Name)
+		resource := device.Attributes["extendedResourceName"].StringValue
+		assert.Equal(t, device.Name == "gpu-0000-05-00-0", resource != nil && *resource == "amd.com/gpu", device.Name)
 	}
 }
 
@@ -264,7 +264,7 @@ func (p *publishing) taintsByDevice() map[string]string {
 	taints := map[string]string{}
 	for _, d := range p.devices() {
 		for _, taint := range d.Taints {
-			taints[d.Name] = strings.TrimSpace(taints[d.Name] + " " + strings.TrimPrefix(taint.Key, "gpu.tranche.dev/"))
+			taints[d.Name] = strings.TrimSpace(taints[d.Name] + " " + strings.TrimSuffix(strings.TrimPrefix(taint.Key, "gpu.tranche.dev/")+"="+taint.Value, "="))
 		}
 	}
 	return taints
@@ -289,12 +289,12 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 	delete(without, "gpu-0000-01-00-0")
 	delete(without, "gpu-0000-02-00-0-mig-1g-10gb-2")
 	delete(without, "gpu-0000-02-00-0")
-	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
+	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy=missing"}, without)
 
-	p.GPUs.Trouble(address, "in reset")
+	p.GPUs.Trouble(address, gpu.Problem{Cause: gpu.CauseReset, Message: "in reset"})
 	p.Publish(t.Context())
-	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
-	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
+	assert.Equal(t, "unhealthy=in-reset", p.taintsByDevice()[name+"-cpx-1"], "not twice")
+	assert.Equal(t, "unhealthy=in-reset busy", p.taintsByDevice()[name])
 }
 
 // Without counters, a GPU of which nothing whole can be had publishes nothing.
@@ -310,26 +310,6 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	assert.Empty(t, state["gpu-0000-05-00-0"])
 	assert.Empty(t, state["gpu-0000-06-00-0"], "a claim holds a partition of it")
 	assert.Equal(t, "published", state["gpu-0000-07-00-0"])
-}
-
-// A GPU that version 0.1 allocated from a pool of its own is withheld until its claims are
-// released: the scheduler does not count them in the new pool.
-func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
-	p := newPublishing(t)
-	old := nodetest.GPUAt("0000:01:00.0").Placements[0]
-	release := p.hold(t, old, gpu1)
-	p.SetOwners(t.Context(), nil)
-	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
-	p.ClaimsChanged(t.Context())
-	assert.Len(t, p.sent, 1, "it is still held")
-	release()
-	p.ClaimsChanged(t.Context())
-	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	p.ClaimsChanged(t.Context())
-	assert.Len(t, p.sent, 2)
-	p.hold(t, old, gpu1)
-	p.ClaimsChanged(t.Context())
-	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state(), "it was allocated before the upgrade and is prepared after it")
 }
 
 // The slices of GPUs keep their order: one that is lost keeps its slice, one that is found

@@ -76,7 +76,7 @@ func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 	p.SetObstacles(t.Context(), nil)
 	p.SetForeign(t.Context(), map[string][]gpu.Partition{address: {{GPU: address, Profile: "1g.10gb", Start: 2, Size: 1, Type: gpu.TypeMIG}}})
 	for _, name := range []string{partition, partition + "-memory-share", "gpu-0000-01-00-0-memory-share"} {
-		assert.Equal(t, "foreign-partition", p.taintsByDevice()[name], name)
+		assert.Equal(t, "foreign-partition=1g.10gb_2", p.taintsByDevice()[name], name)
 	}
 }
 

@@ -57,22 +57,6 @@ func deleteSlice(ctx context.Context, client kubernetes.Interface, s *resourceap
 	return nil
 }
 
-// RemoveOtherPools deletes the slices of other pools: version 0.1 had a pool for each GPU.
-// The helper would delete them half a minute after it has published the new pool, but the
-// scheduler must never see a GPU in two pools.
-func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
-	for i := range published {
-		s := &published[i]
-		if s.Spec.Pool.Name == names.PoolName(p.Node) {
-			continue
-		}
-		if err := deleteSlice(ctx, p.Client, s); err != nil {
-			return fmt.Errorf("remove what an earlier version published: %w", err)
-		}
-	}
-	return nil
-}
-
 // Republish publishes again until the API server has all slices: a kubelet that starts
 // deletes them before it registers the plugin.
 func (p *Publisher) Republish(ctx context.Context) {

@@ -31,7 +31,7 @@ func taintsOf(g *inventory.GPU, others inventory.Owners, isUpgrading bool) []res
 	case isUpgrading:
 		taints = append(taints, noSchedule(names.TaintDriverUpgrade, ""))
 	case g.Unhealthy():
-		taints = append(taints, noSchedule(names.TaintUnhealthy, ""))
+		taints = append(taints, noSchedule(names.TaintUnhealthy, string(g.Cause())))
 	}
 	return taints
 }
@@ -41,7 +41,7 @@ func taintsOf(g *inventory.GPU, others inventory.Owners, isUpgrading bool) []res
 func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := p.ownTaints(g)
 	for _, o := range slices.Concat(p.obstacles[g.PCIAddress], p.failures[g.PCIAddress]) {
-		key := taintKey(o)
+		key, value := taintOf(o)
 		if key == names.TaintUnhealthy && g.Unhealthy() {
 			continue // the whole GPU has this taint
 		}
@@ -51,19 +51,22 @@ func (p *Publisher) deviceTaints(g *inventory.GPU) map[string][]resourceapi.Devi
 		}
 		for _, device := range devices {
 			if !slices.ContainsFunc(taints[device], func(t resourceapi.DeviceTaint) bool { return t.Key == key }) {
-				taints[device] = append(taints[device], noSchedule(key, ""))
+				taints[device] = append(taints[device], noSchedule(key, value))
 			}
 		}
 	}
 	return taints
 }
 
-// taintKey is the key of the taint that shows an obstacle.
-func taintKey(o gpu.Obstacle) string {
-	if o.Kind == gpu.ObstacleBusy {
-		return names.TaintBusy
+// taintOf returns key and value of the taint that shows an obstacle.
+func taintOf(o gpu.Obstacle) (key, value string) {
+	switch o.Kind {
+	case gpu.ObstacleBusy:
+		return names.TaintBusy, ""
+	case gpu.ObstacleMissing:
+		return names.TaintUnhealthy, string(gpu.CauseMissing)
 	}
-	return names.TaintUnhealthy
+	return names.TaintUnhealthy, string(gpu.CauseNotPrepared)
 }
 
 func noSchedule(key, value string) resourceapi.DeviceTaint {

@@ -45,19 +45,21 @@ type ClaimStatus struct {
 // NewClaimStatus returns a ClaimStatus for an API server.
 func NewClaimStatus(client kubernetes.Interface) *ClaimStatus { return &ClaimStatus{client: client} }
 
-// DeviceFacts describes a device in a claim's status.
+// DeviceFacts describes a device in a claim's status. The keys are the names of the attributes. The
+// claim's part of a share is in the allocation (consumedCapacity).
 type DeviceFacts struct {
 	Profile string `json:"profile,omitempty"`
 	UUID    string `json:"uuid,omitempty"`
-	// Amount is the claim's part of a share, Isolation how that is enforced.
-	Amount    *gpu.Amount   `json:"amount,omitempty"`
-	Isolation gpu.Isolation `json:"isolation,omitempty"`
+	// ShareUnit, SharingStrategy and Isolation describe a share.
+	ShareUnit       gpu.Basis     `json:"shareUnit,omitempty"`
+	SharingStrategy gpu.Strategy  `json:"sharingStrategy,omitempty"`
+	Isolation       gpu.Isolation `json:"isolation,omitempty"`
 }
 
 func factsOf(d *ledger.Device) DeviceFacts {
-	f := DeviceFacts{Profile: d.Placement.Profile, UUID: d.UUID, Amount: d.Amount}
-	if d.Placement.Share != nil {
-		f.Isolation = d.Placement.Isolation
+	f := DeviceFacts{Profile: d.Placement.Profile, UUID: d.UUID}
+	if s := d.Placement.Share; s != nil {
+		f.ShareUnit, f.SharingStrategy, f.Isolation = s.By, s.Strategy, d.Placement.Isolation
 	}
 	return f
 }

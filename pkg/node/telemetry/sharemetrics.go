@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,7 +33,7 @@ func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Devic
 	}
 	labels := []string{r.Claim.Namespace, "", "", r.Claim.Name, d.Name, string(d.ShareID)}
 	s := d.Placement.Share
-	gauge(ch, shareInfoDesc, 1, append(slices.Clone(labels), string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))...)
+	gauge(ch, shareInfoDesc, 1, append(slices.Clone(labels), string(s.By), string(s.Strategy), string(d.Placement.Isolation))...)
 	if d.Amount.Memory > 0 {
 		gauge(ch, shareMemoryDesc, float64(d.Amount.Memory), labels...)
 	}

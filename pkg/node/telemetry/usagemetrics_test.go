@@ -41,7 +41,7 @@ type node struct {
 }
 
 func newNode() *node {
-	g := gpu.GPU{PCIAddress: firstGPU, UUID: "GPU-1", ProductName: "H100", Vendor: "nvidia", Architecture: "hopper", DriverVersion: "580"}
+	g := gpu.GPU{PCIAddress: firstGPU, UUID: "GPU-1", ProductName: "H100", Vendor: "nvidia", Architecture: "Hopper", DriverVersion: "580"}
 	n := &node{gpus: []gpu.GPU{g}, records: map[types.UID]ledger.Record{}, pods: map[int]types.UID{}}
 	n.Sampler = NewSampler(SamplerConfig{
 		Interval: interval,
@@ -156,7 +156,7 @@ func TestUsageOfPartitions(t *testing.T) {
 	}, n.scrape(t, "tranche_memory_used_bytes{"))
 	assert.Equal(t, []string{`tranche_clocks_throttled{reason="sw_power_cap",uuid="GPU-1"} 1`}, n.scrape(t, "tranche_clocks"))
 	assert.Equal(t, []string{`tranche_ecc_uncorrected_errors_total{uuid="GPU-1"} 1`}, n.scrape(t, "tranche_ecc"))
-	assert.Equal(t, []string{`tranche_gpu_info{architecture="hopper",driver_version="580",model="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
+	assert.Equal(t, []string{`tranche_gpu_info{architecture="Hopper",driver_version="580",model="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
 	assert.Len(t, n.scrape(t, "tranche_compute_active_ratio{"), 1)
 
 	n.release("a")

@@ -2,10 +2,12 @@ package formats
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Combine makes PartitionProfiles for Nodes of which one label says how GPUs are partitioned, and that
@@ -36,12 +38,16 @@ func Combine(documents []Document) []Document {
 }
 
 // Together is a configuration that partitions GPUs as one says and shares NVIDIA's as another one,
-// which is of the device plugin.
+// which is of the device plugin. Its error says why they cannot be combined.
 func Together(partitioned, shared *Profile) Profile {
-	return Profile{
+	p := Profile{
 		Original: partitioned.Original + "_" + shared.Original, Notes: slices.Concat(partitioned.Notes, shared.Notes),
 		Spec: v1beta1.PartitionProfileSpec{Rules: combined(partitioned.Spec.Rules, shared.Spec.Rules[0]), Switch: partitioned.Spec.Switch},
 	}
+	if _, err := profile.FromRules(p.Original, p.Spec.Rules); err != nil {
+		return p.Fail(err)
+	}
+	return p
 }
 
 // find is a configuration that can be used; nil: there is none.
@@ -59,8 +65,11 @@ func find(documents []Document, format Format, name string) *Profile {
 // combined are rules in which the GPUs that another rule selects by their vendor are shared as it
 // says.
 func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
-	theirs := sharing.GPUs.Vendor
+	theirs, rest := sharing.GPUs.Vendor, true
 	for _, r := range rules {
+		if r.GPUs == nil || reflect.DeepEqual(*r.GPUs, v1beta1.GPUSelector{}) {
+			rest = false // No rule may follow one that selects every GPU.
+		}
 		vendor := ""
 		if r.GPUs != nil {
 			vendor = r.GPUs.Vendor
@@ -70,17 +79,20 @@ func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
 			if own.GPUs == nil {
 				own.GPUs = &v1beta1.GPUSelector{}
 			}
-			own.GPUs.Vendor, own.Sharing, own.ExtendedResource = theirs, sharing.Sharing.DeepCopy(), sharing.ExtendedResource
+			own.GPUs.Vendor, own.Sharing, own.ExtendedResource = theirs, sharing.Sharing.DeepCopy(), sharing.ExtendedResource.DeepCopy()
 			all = append(all, own)
 		}
 		if vendor != theirs {
 			all = append(all, r)
 		}
 	}
-	return append(all, sharing) // for those that no other rule selects
+	if rest {
+		all = append(all, sharing) // for those that no other rule selects
+	}
+	return all
 }
 
 // command labels a node with a PartitionProfile.
-func command(node, profile string) string {
-	return fmt.Sprintf("run: kubectl label node %s %s=%s", node, names.LabelProfile, profile)
+func command(node, name string) string {
+	return fmt.Sprintf("run: kubectl label node %s %s=%s", node, names.LabelProfile, name)
 }

@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
@@ -44,7 +47,7 @@ func TestCombine(t *testing.T) {
 		d.Profile = got[address].Profile
 		assert.Equal(t, d, got[address])
 		require.Len(t, got[address].Layout.Static, 7)
-		assert.Equal(t, []profile.SharedPartition{{Profile: "1g.5gb", Fractions: true, Replicas: 10}}, got[address].SharedPartitions())
+		assert.Equal(t, []profile.SharedPartition{{Profile: "1g.5gb", Bases: gpu.Bases(), Replicas: 10}}, got[address].SharedPartitions())
 	}
 }
 
@@ -56,4 +59,23 @@ func TestCombineWithoutFiles(t *testing.T) {
 	require.Len(t, documents[1].Notes, 1)
 	assert.Contains(t, documents[1].Notes[0], "the label nvidia.com/device-plugin.config=slice-10 says how these GPUs are shared")
 	assert.Empty(t, documents[1].Profiles)
+}
+
+// A rule for all GPUs stays the last one, and a combination has no more rules than a profile can have.
+func TestTogether(t *testing.T) {
+	sharing := &Profile{Original: "four", Spec: v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia}, Sharing: &v1beta1.Sharing{Replicas: ptr.To[int32](4)}},
+	}}}
+	all := Together(&Profile{Original: "all", Spec: v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}}}, sharing)
+	require.NoError(t, all.Err)
+	require.Len(t, all.Spec.Rules, 2)
+	assert.Equal(t, v1beta1.MIGDisabled, all.Spec.Rules[0].MIG.Mode)
+	assert.Equal(t, sharing.Spec.Rules[0].Sharing, all.Spec.Rules[0].Sharing)
+	assert.Nil(t, all.Spec.Rules[1].GPUs)
+
+	many := &Profile{Original: "many"}
+	for i := range int32(9) {
+		many.Spec.Rules = append(many.Spec.Rules, v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{i}}})
+	}
+	assert.ErrorContains(t, Together(many, sharing).Err, "spec.rules: has 19 entries, it can have 16")
 }

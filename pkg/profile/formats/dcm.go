@@ -41,8 +41,6 @@ const (
 	amd = "amd"
 	// mostGPUs is how many GPUs a rule can count.
 	mostGPUs = 64
-	// mostEntries leaves two rules of a PartitionProfile for the other GPUs.
-	mostEntries = mostRules - 2
 )
 
 var (
@@ -120,7 +118,7 @@ func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
 	}
 	rules = append(rules, last)
 	p.Spec.Rules = rules
-	in.nameLegacyResource(p.Spec.Rules)
+	in.nameExtendedResource(p.Spec.Rules)
 	for i := range p.Spec.Rules {
 		// AMD's device plugin does not share GPUs.
 		p.Spec.Rules[i].Sharing = off()
@@ -128,16 +126,16 @@ func (in *dcmProfile) convert(problems *strict.Problems, name string) Profile {
 	return p
 }
 
-// nameLegacyResource lets amd.com/gpu stand for a partition if all GPUs are in one compute mode, as
+// nameExtendedResource lets amd.com/gpu stand for a partition if all GPUs are in one compute mode, as
 // with AMD's device plugin.
-func (in *dcmProfile) nameLegacyResource(rules []v1beta1.Rule) {
+func (in *dcmProfile) nameExtendedResource(rules []v1beta1.Rule) {
 	compute := in.Entries[0].Compute
 	if compute == "SPX" || slices.ContainsFunc(in.Entries, func(e dcmEntry) bool { return e.Compute != compute }) {
 		return
 	}
 	for i := range rules {
 		if rules[i].XCP != nil {
-			rules[i].ExtendedResource = strings.ToLower(compute)
+			rules[i].ExtendedResource = &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: strings.ToLower(compute)}
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestProfilesRefused(t *testing.T) {
 	const good = `{"computePartition": "CPX", "memoryPartition": "NPS1", "numGPUsAssigned": 8}`
 	for name, tt := range map[string]struct{ profile, want string }{
 		"no entry":          {`{"profiles": []}`, "gpu-config-profiles.bad.profiles: has no entry"},
-		"too many entries":  {`{"profiles": [` + strings.Repeat(good+",", 62) + good + `]}`, "profiles: has 63 entries, it can have 62"},
+		"too many entries":  {`{"profiles": [` + strings.Repeat(good+",", 13) + good + `]}`, "profiles: has 14 entries, it can have 13"},
 		"no compute mode":   {`{"profiles": [{"memoryPartition": "NPS1"}]}`, "profiles[0].computePartition: is missing; it can be SPX, DPX, QPX, CPX"},
 		"no memory mode":    {`{"profiles": [{"computePartition": "SPX"}]}`, "profiles[0].memoryPartition: is missing; it can be NPS1"},
 		"lower case":        {`{"profiles": [{"computePartition": "cpx", "memoryPartition": "NPS4"}]}`, `computePartition: is "cpx"; did you mean CPX?`},

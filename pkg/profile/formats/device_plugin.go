@@ -42,7 +42,7 @@ func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string,
 	}
 	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.ExtendedResource = meansPartition
+		rule.ExtendedResource = means(v1beta1.AsPartition)
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
@@ -69,12 +69,10 @@ const (
 	strategyMixed  = "mixed"
 )
 
-// Values of legacyResource.
-const (
-	meansReplica          = "Replica"
-	meansPartition        = "Partition"
-	meansPartitionReplica = "PartitionReplica"
-)
+// means is an extended resource of this meaning.
+func means(as v1beta1.ExtendedResourceKind) *v1beta1.ExtendedResource {
+	return &v1beta1.ExtendedResource{As: as}
+}
 
 // strategyOf returns the MIG strategy of a file. If it names none, the GPU operator decides, whose
 // default is single. A file that shares nvidia.com/mig-<profile> is for strategy mixed. On GPUs
@@ -132,8 +130,8 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
-		parts.ExtendedResource = v1beta1.MeansReplica
-		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value legacyResources.mig is true, otherwise for a partition that is not shared", nvidiaDomain)
+		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{As: v1beta1.MIGAsReplica}
+		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
 		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", nvidiaDomain)
@@ -145,9 +143,9 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.ExtendedResource = meansPartitionReplica
+		rule.ExtendedResource = means(v1beta1.AsPartitionReplica)
 	default:
-		rule.ExtendedResource = meansReplica
+		rule.ExtendedResource = means(v1beta1.AsReplica)
 	}
 	if mps {
 		// As the device plugin's daemon does.
@@ -184,7 +182,7 @@ func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, ru
 	default:
 		if rule.Sharing.Partitions == nil {
 			// A replica names no amount of memory.
-			rule.Sharing.Partitions = &v1beta1.SharedPartitions{Fractions: true}
+			rule.Sharing.Partitions = &v1beta1.SharedPartitions{Units: []v1beta1.ShareUnit{v1beta1.ByMemory, v1beta1.ByFraction}}
 		}
 		rule.Sharing.Partitions.Profiles = append(rule.Sharing.Partitions.Profiles, profile[1])
 		if s.Replicas != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -49,7 +50,7 @@ func TestMisspeltKeys(t *testing.T) {
 	assert.True(t, sharing.OneClient)
 	assert.Equal(t, int32(10), *sharing.Replicas)
 	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
-	assert.Equal(t, "PartitionReplica", spec.Rules[0].ExtendedResource)
+	assert.Equal(t, means(v1beta1.AsPartitionReplica), spec.Rules[0].ExtendedResource)
 }
 
 func TestDevicePluginRefused(t *testing.T) {
@@ -196,11 +197,11 @@ func TestStrategies(t *testing.T) {
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)
-		assert.Equal(t, tt.want, spec.Rules[0].ExtendedResource, name)
+		assert.EqualValues(t, tt.want, ptr.Deref(spec.Rules[0].ExtendedResource, v1beta1.ExtendedResource{}).As, name)
 	}
 	spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
 	require.NoError(t, err)
 	assert.Equal(t, int32(10), *spec.Rules[0].Sharing.Replicas)
 	assert.Equal(t, []v1beta1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)
-	assert.Equal(t, v1beta1.MeansReplica, spec.Rules[0].Sharing.Partitions.ExtendedResource)
+	assert.Equal(t, v1beta1.MIGAsReplica, spec.Rules[0].Sharing.Partitions.ExtendedResource.As)
 }

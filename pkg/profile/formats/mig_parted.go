@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -80,16 +81,17 @@ func checkEntries(problems *strict.Problems, path string, entries []migEntry) {
 	}
 }
 
-// mostRules is how many rules a PartitionProfile can have.
-const mostRules = 64
+// mostEntries leaves three rules of a PartitionProfile for GPUs that are skipped, the other GPUs, and
+// the sharing of NVIDIA's.
+const mostEntries = profile.MaxRules - 3
 
 // convertEntries converts a configuration: its entries in reverse, because the last one holds, and the
 // GPUs that none selects are left as they are.
 func convertEntries(problems *strict.Problems, name string, entries []migEntry) Profile {
 	p := Profile{Original: name}
 	path := strict.Key("mig-configs", name)
-	if len(entries) >= mostRules {
-		problems.Add(path, "has %d entries, and a PartitionProfile can have %d with the rule for the other GPUs: put entries for the same partitions together", len(entries), mostRules)
+	if len(entries) > mostEntries {
+		problems.Add(path, "has %d entries, it can have %d: put entries for the same partitions together", len(entries), mostEntries)
 		return p.Fail(problems.Err())
 	}
 	all := make([]selected, len(entries))
@@ -111,7 +113,7 @@ func convertEntries(problems *strict.Problems, name string, entries []migEntry) 
 	if err := problems.Err(); err != nil {
 		return p.Fail(err)
 	}
-	nameLegacyPartition(rules)
+	nameSinglePartition(rules)
 	for i := len(rules) - 1; i >= 0; i-- {
 		if all[i].none() {
 			p.Note(strict.Key(strict.Index(path, i), "devices"), "names no GPU, so the entry has no effect, nor with mig-parted")
@@ -127,9 +129,9 @@ func convertEntries(problems *strict.Problems, name string, entries []migEntry) 
 	return p
 }
 
-// nameLegacyPartition lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
+// nameSinglePartition lets nvidia.com/gpu stand for a partition if all GPUs have partitions of one
 // profile, as with the device plugin's strategy single, the default of the GPU operator.
-func nameLegacyPartition(rules []v1beta1.Rule) {
+func nameSinglePartition(rules []v1beta1.Rule) {
 	for i := range rules {
 		m := rules[i].MIG
 		if len(m.Partitions) != 1 || m.Partitions[0].Profile != rules[0].MIG.Partitions[0].Profile {
@@ -137,7 +139,7 @@ func nameLegacyPartition(rules []v1beta1.Rule) {
 		}
 	}
 	for i := range rules {
-		rules[i].ExtendedResource = rules[i].MIG.Partitions[0].Profile
+		rules[i].ExtendedResource = &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: rules[i].MIG.Partitions[0].Profile}
 	}
 }
 

@@ -79,7 +79,7 @@ func TestConfigurationsRefused(t *testing.T) {
 		"too long an ID":    {`{devices: all, device-filter: "0x1233010DE", ` + one + "}", "which is not a filter"},
 		"number as filter":  {`{devices: all, device-filter: 0x233010DE, ` + one + "}", "device-filter: must be a string"},
 		"compute instances": {"{devices: all, mig-enabled: true, mig-devices: {1c.3g.20gb: 6}}", `mig-devices.1c.3g.20gb: is a compute instance, a part of a partition, and those are not created: write 3g.20gb, and share`},
-		"too many entries":  {strings.Repeat("{devices: [0], "+one+"},", 64), "mig-configs.bad: has 64 entries, and a PartitionProfile can have 64 with the rule for the other GPUs"},
+		"too many entries":  {strings.Repeat("{devices: [0], "+one+"},", 14), "mig-configs.bad: has 14 entries, it can have 13: put entries for the same partitions together"},
 		"one in two ways":   {"{devices: all, mig-enabled: true, mig-devices: {7c.7g.80gb: 16, 7g.80gb: 16}}", "is 7g.80gb, which is there already; put them together"},
 		"attributes":        {`{devices: all, mig-enabled: true, mig-devices: {"1g.5gb+me,gfx": 1}}`, "has the attributes +me,gfx, which no MIG profile has"},
 		"a dot for a plus":  {"{devices: all, mig-enabled: true, mig-devices: {1g.5gb.me: 1}}", "is no MIG profile: they are spelt 1g.10gb or 1g.10gb+me"},

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -38,7 +39,7 @@ func TestDevicePluginConfig(t *testing.T) {
 	d := resolved(t, p, h100)
 	assert.True(t, d.Shared)
 	assert.Equal(t, gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: profile.DefaultMaxClients, OneClient: true, ExclusiveProcess: true}, d.Sharing)
-	assert.Equal(t, profile.Legacy{Kind: profile.LegacyReplica}, d.Legacy)
+	assert.Equal(t, v1beta1.ExtendedResource{As: v1beta1.AsReplica}, d.ExtendedResource)
 	assert.Equal(t, profile.Default(), resolved(t, p, mi300x))
 	require.NotEmpty(t, p.Notes)
 	assert.Contains(t, p.Notes[0], "flags.failOnInitError: is not used")
@@ -67,7 +68,7 @@ func TestDevicePluginConfigOnPartitions(t *testing.T) {
 		},
 	} {
 		d.Layout = tt.layout
-		assert.Equal(t, tt.want, d.LegacyMeaning(), name)
+		assert.Equal(t, tt.want, d.ExtendedResourceText(), name)
 	}
 }
 

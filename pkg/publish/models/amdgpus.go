@@ -42,6 +42,7 @@ func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
 			NUMANode:       numaNode(c.NUMANode),
 		}
 		gpus[i].Placements, gpus[i].Counters = xcp.Devices(c.facts())
+		gpus[i].Partitionable = c.facts().Partitionable()
 	}
 	return gpus
 }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,17 +14,19 @@ import (
 // described are the keys of a GPU that the tables do not have: one of NVIDIA's without MIG. AMD's
 // need no such keys, because those that are published and have no compute modes are few.
 type described struct {
-	ProductName  string             `json:"productName"`
-	Architecture string             `json:"architecture"`
-	Memory       *resource.Quantity `json:"memory"`
-	ComputeUnits int                `json:"computeUnits"`
-	PCIDevice    string             `json:"pciDevice"`
+	ProductName  string `json:"productName"`
+	Architecture string `json:"architecture"`
+	// ComputeCapability is by default that of most GPUs of the architecture.
+	ComputeCapability string             `json:"cudaComputeCapability"`
+	Memory            *resource.Quantity `json:"memory"`
+	ComputeUnits      int                `json:"computeUnits"`
+	PCIDevice         string             `json:"pciDevice"`
 }
 
 // architectures have GPUs without MIG. The compute capability is one of the generation's that
 // has the usual number of CUDA cores in an SM.
 var architectures = map[string]string{
-	"volta": "7.0", "turing": "7.5", "ampere": "8.6", "ada": "8.9", "hopper": "9.0", "blackwell": "12.0",
+	"Volta": "7.0", "Turing": "7.5", "Ampere": "8.6", "Ada Lovelace": "8.9", "Hopper": "9.0", "Blackwell": "12.0",
 }
 
 const (
@@ -34,6 +37,7 @@ const (
 var (
 	// productName is printable and fits NVML_DEVICE_NAME_V2_BUFFER_SIZE.
 	productName = regexp.MustCompile(`^[!-~][ -~]{0,94}$`)
+	capability  = regexp.MustCompile(`^[1-9][0-9]?\.[0-9]$`)
 	pciDevice   = regexp.MustCompile(`^0x[0-9a-fA-F]{4}$`)
 )
 
@@ -44,6 +48,8 @@ func (d described) firstKey() string {
 		return "productName"
 	case d.Architecture != "":
 		return "architecture"
+	case d.ComputeCapability != "":
+		return "cudaComputeCapability"
 	case d.Memory != nil:
 		return "memory"
 	case d.ComputeUnits != 0:
@@ -64,9 +70,12 @@ func (d described) model() (*NVIDIAModel, error) {
 			return nil, fmt.Errorf("productName: %s has MIG; use model: %s", d.ProductName, m.Key)
 		}
 	}
-	capability, ok := architectures[d.Architecture]
+	usual, ok := architectures[d.Architecture]
 	if !ok {
-		return nil, fmt.Errorf("architecture: %q is none of ada, ampere, blackwell, hopper, turing, volta", d.Architecture)
+		return nil, fmt.Errorf("architecture: %q is none of Ada Lovelace, Ampere, Blackwell, Hopper, Turing, Volta", d.Architecture)
+	}
+	if d.ComputeCapability != "" && !capability.MatchString(d.ComputeCapability) {
+		return nil, fmt.Errorf("cudaComputeCapability: %q is not a version like \"8.6\" (quoted)", d.ComputeCapability)
 	}
 	if d.Memory == nil {
 		return nil, errors.New("memory: missing; give what nvidia-smi -q prints as Total less Reserved, like 22515Mi")
@@ -85,7 +94,7 @@ func (d described) model() (*NVIDIAModel, error) {
 		}
 	}
 	return &NVIDIAModel{
-		Key: d.ProductName, ProductName: d.ProductName, Architecture: d.Architecture, CUDAComputeCapability: capability,
+		Key: d.ProductName, ProductName: d.ProductName, Architecture: d.Architecture, CUDAComputeCapability: cmp.Or(d.ComputeCapability, usual),
 		PCIDeviceID: device + "10DE", Multiprocessors: d.ComputeUnits, memory: uint64(memory),
 	}, nil
 }

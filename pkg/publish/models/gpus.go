@@ -37,22 +37,25 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 	for i, g := range inv.GPUs {
 		total, _ := g.Model.Memory()
 		gpus[i] = gpu.GPU{
-			PCIAddress:    g.PCI,
-			Vendor:        gpu.NVIDIA,
-			Index:         i,
-			Minor:         i,
-			UUID:          inv.GPUUUID(seed, i),
-			ProductName:   g.Model.ProductName,
-			PCIID:         gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
-			Architecture:  g.Model.Architecture,
-			DriverVersion: inv.DriverVersion,
-			Memory:        int64(total), //nolint:gosec // is no exbibyte
-			PCIeRoot:      PCIeRoot(g.PCI),
-			NUMANode:      numaNode(g.NUMANode),
+			PCIAddress:            g.PCI,
+			Vendor:                gpu.NVIDIA,
+			Index:                 i,
+			Minor:                 i,
+			UUID:                  inv.GPUUUID(seed, i),
+			ProductName:           g.Model.ProductName,
+			PCIID:                 gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
+			Architecture:          g.Model.Architecture,
+			DriverVersion:         inv.DriverVersion,
+			CUDAComputeCapability: g.Model.CUDAComputeCapability,
+			CUDADriverVersion:     fmt.Sprintf("%d.%d", inv.CUDADriverVersion/1000, inv.CUDADriverVersion%1000/10),
+			Memory:                int64(total), //nolint:gosec // is no exbibyte
+			PCIeRoot:              PCIeRoot(g.PCI),
+			NUMANode:              numaNode(g.NUMANode),
 		}
 		gpus[i].ComputeUnits = mig.Multiprocessors(g.facts(), g.Model.profiles())
 		gpus[i].Placements, gpus[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
 		gpus[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
+		gpus[i].Partitionable = g.facts().Partitionable()
 	}
 	return gpus
 }

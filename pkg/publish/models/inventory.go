@@ -78,10 +78,30 @@ var defaultDelays = Delays{
 }
 
 // The driver of an inventory that names none.
-const (
-	defaultDriverVersion     = "580.159.04"
-	defaultCUDADriverVersion = "13.0"
-)
+const defaultDriverVersion = "580.159.04"
+
+// cudaVersions has the CUDA version of each branch of NVIDIA's driver, oldest first (CUDA Toolkit
+// release notes, "CUDA Toolkit and Minimum Required NVIDIA Driver Version").
+var cudaVersions = []struct {
+	branch int
+	cuda   string
+}{
+	{525, "12.0"}, {530, "12.1"}, {535, "12.2"}, {545, "12.3"}, {550, "12.4"}, {555, "12.5"}, {560, "12.6"}, {565, "12.7"},
+	{570, "12.8"}, {575, "12.9"}, {580, "13.0"}, {590, "13.1"}, {595, "13.2"}, {610, "13.3"},
+}
+
+// cudaOf returns the CUDA version of a driver.
+func cudaOf(driverVersion string) string {
+	text, _, _ := strings.Cut(driverVersion, ".")
+	branch, _ := strconv.Atoi(text)
+	cuda := cudaVersions[0].cuda
+	for _, v := range cudaVersions {
+		if v.branch <= branch {
+			cuda = v.cuda
+		}
+	}
+	return cuda
+}
 
 // inventoryFile is what is written in YAML.
 type inventoryFile struct {
@@ -181,7 +201,7 @@ func ParseInventory(data []byte) (*Inventory, error) {
 		return nil, fmt.Errorf("driverVersion: %q is not a version like %s (quoted)", f.DriverVersion, defaultDriverVersion)
 	}
 	var err error
-	if inv.CUDADriverVersion, err = parseCUDAVersion(cmp.Or(f.CUDADriverVersion, defaultCUDADriverVersion)); err != nil {
+	if inv.CUDADriverVersion, err = parseCUDAVersion(cmp.Or(f.CUDADriverVersion, cudaOf(inv.DriverVersion))); err != nil {
 		return nil, err
 	}
 	if inv.Delays, err = resolveDelays(f.Delays); err != nil {

@@ -177,3 +177,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A driver has the CUDA version of its branch, unless the inventory says another.
+func TestCUDAOfDriver(t *testing.T) {
+	for driver, want := range map[string]int{"535.261.03": 12020, "550.54.15": 12040, "580.142": 13000, "590.44.01": 13010, "600.1": 13020, "999.1": 13030, "470.1": 12000} {
+		inv, err := ParseInventory([]byte("driverVersion: '" + driver + "'\ngpus: [{model: L4-24GB}]"))
+		require.NoError(t, err)
+		assert.Equal(t, want, inv.CUDADriverVersion, driver)
+	}
+	inv, err := ParseInventory([]byte("{driverVersion: '535.1', cudaDriverVersion: '12.9', gpus: [{model: L4-24GB}]}"))
+	require.NoError(t, err)
+	assert.Equal(t, 12090, inv.CUDADriverVersion)
+}

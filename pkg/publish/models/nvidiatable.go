@@ -140,7 +140,7 @@ func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
 // KeepsMIGMode reports whether the GPU stores MIG mode and needs a reset to
 // change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
 // to the loaded driver (MIG User Guide, "Enable MIG Mode").
-func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "ampere" }
+func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "Ampere" }
 
 // ProfileByID finds a profile by the id that NVML's answers carry.
 func (m *NVIDIAModel) ProfileByID(id uint32) (*Profile, bool) {

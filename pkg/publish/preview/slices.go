@@ -23,10 +23,10 @@ type Node struct {
 	// Profile is the PartitionProfile that the node will follow, as profile.Parse returns it.
 	// nil means the default settings.
 	Profile *profile.Profile
-	// LegacyResources are the extended resources that devices serve, by vendor:
-	// "nvidia.com/gpu". They follow from the chart's legacyResources.
-	LegacyResources map[gpu.Vendor]string
-	// MIGResources is true if devices also serve nvidia.com/mig-<profile> (legacyResources.mig).
+	// ExtendedResources are the extended resources that devices serve, by vendor:
+	// "nvidia.com/gpu". They follow from the chart's extendedResources.
+	ExtendedResources map[gpu.Vendor]string
+	// MIGResources is true if devices also serve nvidia.com/mig-<profile> (extendedResources.migReplicas).
 	MIGResources bool
 }
 
@@ -49,7 +49,7 @@ func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
 			errs = append(errs, err)
 		}
 		g.Placements = append(g.Placements, shares...)
-		published := publish.GPU{GPU: g, LegacyResource: n.LegacyResources[g.Vendor], Legacy: how.Means}
+		published := publish.GPU{GPU: g, ExtendedResource: n.ExtendedResources[g.Vendor], Means: how.Means}
 		if n.MIGResources {
 			published.MIGResource = how.MIGResource
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,20 +65,20 @@ func devicesOf(t *testing.T, n preview.Node) map[string]resourceapi.Device {
 }
 
 // The extended resource is on the devices that the profile says it stands for.
-func TestLegacyResources(t *testing.T) {
+func TestExtendedResources(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: L4-24GB}, {model: MI300X}]")
-	legacy := func(p *profile.Profile) map[string]string {
+	serving := func(p *profile.Profile) map[string]string {
 		found := map[string]string{}
-		n := preview.Node{Name: "node", Inventory: inventory, Profile: p, LegacyResources: map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}}
+		n := preview.Node{Name: "node", Inventory: inventory, Profile: p, ExtendedResources: map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}}
 		for name, d := range devicesOf(t, n) {
-			if a, ok := d.Attributes["legacyResource"]; ok {
+			if a, ok := d.Attributes["extendedResourceName"]; ok {
 				found[name] = *a.StringValue
 			}
 		}
 		return found
 	}
-	assert.Equal(t, map[string]string{"gpu-0000-11-00-0": "nvidia.com/gpu"}, legacy(nil))
-	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, legacy(profileOf(t, "{legacyResource: Replica}")))
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0": "nvidia.com/gpu"}, serving(nil))
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, serving(profileOf(t, "{extendedResource: {as: Replica}}")))
 }
 
 // A driver without MPS limits nothing.
@@ -95,7 +96,7 @@ func TestInventoryStays(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: MI300X}]")
 	plain := preview.Node{Name: "node", Inventory: inventory}
 	with := plain
-	with.Profile = profileOf(t, "{amd: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
+	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
 	before := devicesOf(t, plain)
 	assert.Len(t, devicesOf(t, with), 4)
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(devicesOf(t, plain))))
@@ -107,4 +108,20 @@ func TestProfileThatDoesNotFit(t *testing.T) {
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
 	assert.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
+}
+
+// A static partition is published at its position, also where claims are not offered one.
+func TestPositionsOfStaticPartitions(t *testing.T) {
+	withEngines := func(rule string) (all []string) {
+		n := preview.Node{Name: "node", Inventory: inventoryOf(t, "gpus: [{model: H100-80GB}]"), Profile: profileOf(t, rule)}
+		for name := range devicesOf(t, n) {
+			if _, at, found := strings.Cut(name, "-me-"); found {
+				all = append(all, at)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	assert.NotContains(t, withEngines("{}"), "3")
+	assert.Equal(t, []string{"3"}, withEngines("{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 3}, {profile: 1g.10gb+me, count: 1}]}}"))
 }

@@ -34,7 +34,7 @@ func sharedCluster(t *testing.T, partitions ...string) ([]*resourceapi.DeviceCla
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		desired := profile.Default()
-		desired.Partitions, desired.PartitionFractions = partitions, true
+		desired.Partitions, desired.PartitionBases = partitions, gpu.Bases()
 		var gpus []publish.GPU
 		for _, g := range inv.Hardware(node) {
 			shares, err := desired.ShareDevices(&g, g.Vendor == gpu.NVIDIA)

@@ -36,7 +36,7 @@ func pack(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	p := &packed{node: ptr.Deref(s.Spec.NodeName, names.NodeOfPool(s.Spec.Pool.Name))}
+	p := &packed{node: ptr.Deref(s.Spec.NodeName, s.Spec.Pool.Name)}
 	p.Name, p.UID, p.ResourceVersion = s.Name, s.UID, s.ResourceVersion
 	slim := &resourceapi.ResourceSlice{Spec: s.Spec}
 	slim.Name = s.Name

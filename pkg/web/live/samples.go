@@ -32,7 +32,7 @@ type sample struct {
 }
 
 // variants are attributes in which devices of a kind differ.
-var variants = []resourceapi.QualifiedName{"vendor", "productName", "legacyResource"}
+var variants = []resourceapi.QualifiedName{"vendor", "productName", names.AttributeExtendedResourceName}
 
 func sampled(c *cluster.Cluster) samples {
 	s := samples{all: map[sample]cel.Device{}}
@@ -138,8 +138,8 @@ func kindOf(label string, d cel.Device) *overview.Kind {
 	switch {
 	case label == cluster.WholeGPU:
 		k.Attribute, k.Value = "type", string(gpu.TypeGPU)
-	case text("share") != "":
-		k.By, k.Profile = gpu.Basis(text("share")), text("profile")
+	case text(names.AttributeShareUnit) != "":
+		k.By, k.Profile = gpu.Basis(text(names.AttributeShareUnit)), text("profile")
 	}
 	return k
 }

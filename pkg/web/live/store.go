@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -109,7 +108,7 @@ func nodesOf(c *resourceapi.ResourceClaim) []string {
 	}
 	var out []string
 	for _, r := range c.Status.Allocation.Devices.Results {
-		out = append(out, names.NodeOfPool(r.Pool))
+		out = append(out, r.Pool)
 	}
 	return out
 }

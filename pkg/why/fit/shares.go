@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
@@ -39,7 +40,7 @@ func asked(d *cluster.Device, ch Choice) (amounts map[string]resource.Quantity, 
 func unfitFor(d *cluster.Device, ch Choice) string {
 	amounts, missing := asked(d, ch)
 	switch {
-	case slices.Contains(missing, "compute"):
+	case slices.Contains(missing, names.CapacityComputePercent):
 		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works"
 	case len(missing) > 0:
 		return fmt.Sprintf("it asks for %s, which such a share does not have", strings.Join(missing, " and "))

@@ -69,6 +69,7 @@ func Published(ctx context.Context, chart string, ascending bool) (*Layout, erro
 	if err != nil {
 		return nil, err
 	}
+	gpus[0].Placements = nodes.Offered(gpus[0].Placements)
 	if ascending {
 		ascend(gpus)
 	}

@@ -136,17 +136,17 @@ func (d *device) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
 // architecture translates to NVML's number.
 func architecture(m *models.NVIDIAModel) nvml.DeviceArchitecture {
 	switch m.Architecture {
-	case "volta":
+	case "Volta":
 		return nvml.DEVICE_ARCH_VOLTA
-	case "turing":
+	case "Turing":
 		return nvml.DEVICE_ARCH_TURING
-	case "ampere":
+	case "Ampere":
 		return nvml.DEVICE_ARCH_AMPERE
-	case "ada":
+	case "Ada Lovelace":
 		return nvml.DEVICE_ARCH_ADA
-	case "hopper":
+	case "Hopper":
 		return nvml.DEVICE_ARCH_HOPPER
-	case "blackwell":
+	case "Blackwell":
 		return nvml.DEVICE_ARCH_BLACKWELL
 	}
 	return nvml.DEVICE_ARCH_UNKNOWN

@@ -50,7 +50,7 @@ const firstForBlackwell = 575
 // for the GPUs if that is newer.
 func libraryOf(driverVersion string, gpus []models.GPU) library {
 	branch := branchOf(driverVersion)
-	if slices.ContainsFunc(gpus, func(g models.GPU) bool { return g.Model.Architecture == "blackwell" }) {
+	if slices.ContainsFunc(gpus, func(g models.GPU) bool { return g.Model.Architecture == "Blackwell" }) {
 		branch = max(branch, firstForBlackwell)
 	}
 	found := libraries[0]

@@ -139,7 +139,7 @@ func TestRebootNeedsAMachine(t *testing.T) {
 
 // A machine whose GPU its inventory describes restarts like others.
 func TestRebootWithADescribedGPU(t *testing.T) {
-	inv := parsed(t, "gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: blackwell, memory: 15839Mi, computeUnits: 84}]")
+	inv := parsed(t, "gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: Blackwell, memory: 15839Mi, computeUnits: 84}]")
 	root := memory.TempDir(t)
 	for range 2 {
 		name, ret := handleOf(t, open(t, inv, root), 0).GetName()

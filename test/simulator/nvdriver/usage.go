@@ -118,7 +118,7 @@ func (d *device) GetUtilizationRates() (nvml.Utilization, nvml.Return) {
 }
 
 // boardWatts are what boards of a generation draw at most, roughly.
-var boardWatts = map[string]float64{"volta": 300, "turing": 70, "ampere": 400, "ada": 300, "hopper": 700, "blackwell": 1000}
+var boardWatts = map[string]float64{"Volta": 300, "Turing": 70, "Ampere": 400, "Ada Lovelace": 300, "Hopper": 700, "Blackwell": 1000}
 
 // GetPowerUsage grows with what is busy. The unit is milliwatts.
 func (d *device) GetPowerUsage() (uint32, nvml.Return) {

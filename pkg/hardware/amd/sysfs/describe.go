@@ -54,6 +54,7 @@ func (c *GPU) describe() (gpu.GPU, error) {
 	}
 	g.ComputeUnits = facts.ComputeUnits
 	g.Placements, g.Counters = xcp.Devices(facts)
+	g.Partitionable = facts.Partitionable()
 	return g, nil
 }
 

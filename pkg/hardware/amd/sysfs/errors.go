@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // HealthError is a GPU that is not healthy.
@@ -12,12 +14,17 @@ type HealthError struct {
 	PCIAddress string
 	// Problem is what is wrong, Cure what to do.
 	Problem, Cure string
-	cause         error
+	// Kind is Problem in a word.
+	Kind  gpu.Cause
+	cause error
 }
 
 func (e *HealthError) Error() string {
 	return fmt.Sprintf("GPU %s %s: %s", e.PCIAddress, e.Problem, e.Cure)
 }
+
+// Cause implements gpu.CauseOf.
+func (e *HealthError) Cause() gpu.Cause { return e.Kind }
 
 // Unwrap returns the error by which it was seen, if it was one.
 func (e *HealthError) Unwrap() error { return e.cause }
@@ -34,12 +41,12 @@ const (
 
 // Gone is a GPU that is not on the bus any more, or not driven by amdgpu.
 func (c *GPU) Gone(cause error) error {
-	return &HealthError{PCIAddress: c.PCIAddress, Problem: problemGone, Cure: cureGone, cause: cause}
+	return &HealthError{PCIAddress: c.PCIAddress, Problem: problemGone, Kind: gpu.CauseLost, Cure: cureGone, cause: cause}
 }
 
 // WithoutKFD is a GPU of which KFD has no node.
 func (c *GPU) WithoutKFD() error {
-	return &HealthError{PCIAddress: c.PCIAddress, Problem: problemKFD, Cure: cureKFD}
+	return &HealthError{PCIAddress: c.PCIAddress, Problem: problemKFD, Kind: gpu.CauseMissing, Cure: cureKFD}
 }
 
 // Explain turns an error of the kernel for a GPU that is in reset or gone into a
@@ -47,7 +54,7 @@ func (c *GPU) WithoutKFD() error {
 func (c *GPU) Explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return &HealthError{PCIAddress: c.PCIAddress, Problem: problemReset, Cure: cureReset, cause: err}
+		return &HealthError{PCIAddress: c.PCIAddress, Problem: problemReset, Kind: gpu.CauseReset, Cure: cureReset, cause: err}
 	case errors.Is(err, unix.ENODEV):
 		return c.Gone(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -27,20 +28,20 @@ func TestMeans(t *testing.T) {
 	static := func(p ...gpu.Placement) Layout {
 		return Layout{Partitioning: PartitioningStatic, Static: p}
 	}
-	only := Legacy{Kind: LegacyPartition}
-	replica := Legacy{Kind: LegacyPartitionReplica}
+	only := v1beta1.ExtendedResource{As: v1beta1.AsPartition}
+	replica := v1beta1.ExtendedResource{As: v1beta1.AsPartitionReplica}
 	for name, test := range map[string]struct {
-		legacy Legacy
-		layout Layout
-		want   []gpu.Placement
+		resource v1beta1.ExtendedResource
+		layout   Layout
+		want     []gpu.Placement
 	}{
 		"nothing said":      {want: []gpu.Placement{wholeGPU}},
-		"whole":             {legacy: Legacy{Kind: LegacyWhole}, want: []gpu.Placement{wholeGPU}},
-		"replica":           {legacy: Legacy{Kind: LegacyReplica}, want: []gpu.Placement{shareOf(wholeGPU, gpu.ByFraction)}},
-		"partition":         {legacy: Legacy{Kind: LegacyPartition, Profile: "1g.10gb"}, want: []gpu.Placement{smallMIG}},
-		"another partition": {legacy: Legacy{Kind: LegacyPartition, Profile: "3g.40gb"}, want: []gpu.Placement{largeMIG}},
+		"whole":             {resource: v1beta1.ExtendedResource{As: v1beta1.AsWhole}, want: []gpu.Placement{wholeGPU}},
+		"replica":           {resource: v1beta1.ExtendedResource{As: v1beta1.AsReplica}, want: []gpu.Placement{shareOf(wholeGPU, gpu.ByFraction)}},
+		"partition":         {resource: v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb"}, want: []gpu.Placement{smallMIG}},
+		"another partition": {resource: v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "3g.40gb"}, want: []gpu.Placement{largeMIG}},
 		// The whole AMD GPU has a profile, and is no partition.
-		"whole as a partition":                {legacy: Legacy{Kind: LegacyPartition, Profile: "spx"}},
+		"whole as a partition":                {resource: v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "spx"}},
 		"only partition":                      {only, static(smallMIG, smallMIG), []gpu.Placement{smallMIG}},
 		"only partition, of AMD":              {only, Layout{Compute: "CPX", Memory: "NPS4"}, []gpu.Placement{aCPX}},
 		"only partition, on demand":           {only, Layout{NoWhole: true, Profiles: []string{"3g.40gb"}}, []gpu.Placement{largeMIG}},
@@ -53,7 +54,7 @@ func TestMeans(t *testing.T) {
 		"replica of a partition, several":     {replica, static(smallMIG, largeMIG), nil},
 		"replica of a partition, without MIG": {replica, Layout{}, []gpu.Placement{shareOf(wholeGPU, gpu.ByFraction)}},
 	} {
-		d := Desired{Legacy: test.legacy, Layout: test.layout}
+		d := Desired{ExtendedResource: test.resource, Layout: test.layout}
 		var got []gpu.Placement
 		for _, p := range all {
 			if d.Means(p) {
@@ -88,40 +89,40 @@ func TestSharedPartitions(t *testing.T) {
 		states, err := fromRules(t, "["+rule+"]").Resolve(gpus, nil)
 		return states[gpus[0].PCIAddress], err
 	}
-	d, err := resolved("{sharing: {replicas: 10, partitions: {profiles: [1g.10gb, 3g.40gb], fractions: true, legacyResource: Replica, replicas: [{profile: 3g.40gb, count: 4}]}}}")
+	d, err := resolved("{sharing: {replicas: 10, partitions: {profiles: [1g.10gb, 3g.40gb], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: 3g.40gb, count: 4}]}}}")
 	require.NoError(t, err)
-	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Fractions: true, Replicas: 10}, {Profile: "3g.40gb", Fractions: true, Replicas: 4}}, d.SharedPartitions())
+	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: gpu.Bases(), Replicas: 10}, {Profile: "3g.40gb", Bases: gpu.Bases(), Replicas: 4}}, d.SharedPartitions())
 	assert.True(t, d.MIGReplicas)
 
-	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, legacyResource: PartitionReplica}")
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, extendedResource: {as: PartitionReplica}}")
 	require.NoError(t, err)
-	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Fractions: true, Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
+	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: gpu.Bases(), Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
 
-	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, legacyResource: PartitionReplica}")
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, extendedResource: {as: PartitionReplica}}")
 	require.NoError(t, err)
-	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Fractions: true, Replicas: 4}}, d.SharedPartitions())
+	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Bases: gpu.Bases(), Replicas: 4}}, d.SharedPartitions())
 
-	d, err = resolved("{sharing: {replicas: 4}, legacyResource: PartitionReplica}")
+	d, err = resolved("{sharing: {replicas: 4}, extendedResource: {as: PartitionReplica}}")
 	require.NoError(t, err)
 	assert.Empty(t, d.SharedPartitions(), "on demand it is a replica of the whole GPU")
-	assert.Equal(t, "a replica of the whole GPU", d.LegacyMeaning())
+	assert.Equal(t, "a replica of the whole GPU", d.ExtendedResourceText())
 }
 
 // With Partition, the extended resource means one thing on a node, as with strategy single of
 // NVIDIA's device plugin.
 func TestOnlyPartitionIsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ machine, rules, want string }{
-		"several profiles": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}, {profile: 1g}]}, legacyResource: Partition}",
-			"is Partition, and the GPU has partitions of several profiles (1g.10gb, 3g.40gb): name one"},
-		"two kinds of GPUs": {"h100x8", "{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g}]}, legacyResource: Partition}, {legacyResource: Partition}",
+		"several profiles": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}, {profile: 1g}]}, extendedResource: {as: Partition}}",
+			"is Partition, and the GPU has partitions of several profiles (1g.10gb, 3g.40gb): name one in profile"},
+		"two kinds of GPUs": {"h100x8", "{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {as: Partition}}, {extendedResource: {as: Partition}}",
 			"is Partition, which means the whole GPU here and a partition 1g.10gb on GPU gpu-0000-1b-00-0: name the profile, or partition the GPUs alike"},
-		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, legacyResource: PartitionReplica}",
+		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, extendedResource: {as: PartitionReplica}}",
 			"is PartitionReplica, and partitions with extra engines (1g.10gb+me) are not shared"},
 	} {
 		_, err := fromRules(t, "["+test.rules+"]").Resolve(machine(t, test.machine), nil)
 		assert.ErrorContains(t, err, test.want, name)
 	}
-	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, amd: {computePartition: CPX}, legacyResource: Partition}]").
+	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, xcp: {computePartition: CPX}, extendedResource: {as: Partition}}]").
 		Resolve(machine(t, "h100x2-mi300x2"), nil)
 	assert.NoError(t, err, "each vendor has its own resource")
 }

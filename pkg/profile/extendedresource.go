@@ -4,73 +4,51 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Legacy says what a vendor's extended resource means on a GPU.
-type Legacy struct {
-	// Kind is the kind of device.
-	Kind LegacyKind
-	// Profile is the profile of the partitions, for LegacyPartition and
-	// LegacyPartitionReplica; empty: the only profile of the layout. A GPU without
-	// partitions then has whole GPUs or their replicas instead, as with strategy single of
-	// NVIDIA's device plugin.
-	Profile string
-}
+// noDevice is the kind of an extended resource that means no device.
+const noDevice v1beta1.ExtendedResourceKind = "None"
 
-// LegacyKind is the kind of devices that a vendor's extended resource means.
-type LegacyKind string
-
-// The kinds of devices that a vendor's extended resource can mean.
-const (
-	// LegacyWhole is the whole GPU.
-	LegacyWhole LegacyKind = "Whole"
-	// LegacyReplica is one replica of the whole GPU: a share by fraction without an amount.
-	LegacyReplica LegacyKind = "Replica"
-	// LegacyPartition is a partition of one profile.
-	LegacyPartition LegacyKind = "Partition"
-	// LegacyPartitionReplica is one replica of such a partition.
-	LegacyPartitionReplica LegacyKind = "PartitionReplica"
-	// legacyNone is no device.
-	legacyNone LegacyKind = "None"
-)
-
-// legacy is what the vendor's extended resource means with the layout of the GPU.
-func (d Desired) legacy() Legacy {
-	l := d.Legacy
-	if l.Profile != "" || l.Kind != LegacyPartition && l.Kind != LegacyPartitionReplica {
-		return l
+// meaning is what the vendor's extended resource means with the layout of the GPU. A GPU that is
+// not offered in partitions alone has whole GPUs or their replicas instead of partitions, as with
+// strategy single of NVIDIA's device plugin.
+func (d Desired) meaning() v1beta1.ExtendedResource {
+	r := d.ExtendedResource
+	if r.Profile != "" || r.As != v1beta1.AsPartition && r.As != v1beta1.AsPartitionReplica {
+		return r
 	}
 	switch profiles := d.Layout.partitions(); {
 	case len(profiles) > 1:
-		return Legacy{Kind: legacyNone}
+		return v1beta1.ExtendedResource{As: noDevice}
 	case len(profiles) == 1:
-		return Legacy{Kind: l.Kind, Profile: profiles[0]}
-	case l.Kind == LegacyPartitionReplica:
-		return Legacy{Kind: LegacyReplica}
+		return v1beta1.ExtendedResource{As: r.As, Profile: profiles[0]}
+	case r.As == v1beta1.AsPartitionReplica:
+		return v1beta1.ExtendedResource{As: v1beta1.AsReplica}
 	}
-	return Legacy{Kind: LegacyWhole}
+	return v1beta1.ExtendedResource{As: v1beta1.AsWhole}
 }
 
 // Means reports whether the vendor's extended resource stands for a placement.
 func (d Desired) Means(p gpu.Placement) bool {
 	replica := p.Share != nil && p.Share.By == gpu.ByFraction
 	whole := p.Base().Type == gpu.TypeGPU
-	switch l := d.legacy(); l.Kind {
-	case legacyNone:
+	switch r := d.meaning(); r.As {
+	case noDevice:
 		return false
-	case LegacyReplica:
+	case v1beta1.AsReplica:
 		return replica && whole
-	case LegacyPartition:
-		return p.Share == nil && !whole && p.Profile == l.Profile
-	case LegacyPartitionReplica:
-		return replica && !whole && p.Profile == l.Profile
+	case v1beta1.AsPartition:
+		return p.Share == nil && !whole && p.Profile == r.Profile
+	case v1beta1.AsPartitionReplica:
+		return replica && !whole && p.Profile == r.Profile
 	}
 	return p.Type == gpu.TypeGPU
 }
 
-// LegacyMeaning says what the vendor's extended resource means, for people.
-func (d Desired) LegacyMeaning() string { return d.legacy().String() }
+// ExtendedResourceText says what the vendor's extended resource means, for people.
+func (d Desired) ExtendedResourceText() string { return meaningText(d.meaning()) }
 
 // MIGResource returns the extended resource nvidia.com/mig-<profile> for a device that it stands
 // for, empty for others: a partition, or a replica of one.
@@ -90,19 +68,19 @@ func (d Desired) MIGResource(p gpu.Placement) string {
 // device plugin spells the + of a profile as a dot.
 const MIGResourcePrefix = "nvidia.com/mig-"
 
-// SharedPartitions returns the profiles of partitions that are shared, and whether by fraction.
+// SharedPartitions returns the profiles of partitions that are shared, and how.
 func (d Desired) SharedPartitions() []SharedPartition {
 	var all []SharedPartition
 	for _, profile := range d.Partitions {
-		all = append(all, SharedPartition{Profile: profile, Fractions: d.PartitionFractions})
+		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
 	}
-	if l := d.legacy(); l.Kind == LegacyPartitionReplica {
-		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == l.Profile })
+	if r := d.meaning(); r.As == v1beta1.AsPartitionReplica {
+		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == r.Profile })
 		if i < 0 {
-			all = append(all, SharedPartition{Profile: l.Profile})
+			all = append(all, SharedPartition{Profile: r.Profile})
 			i = len(all) - 1
 		}
-		all[i].Fractions = true
+		all[i].Bases = gpu.Bases()
 	}
 	for i := range all {
 		all[i].Replicas = d.Replicas
@@ -116,8 +94,8 @@ func (d Desired) SharedPartitions() []SharedPartition {
 // SharedPartition is a profile of partitions that are shared.
 type SharedPartition struct {
 	Profile string
-	// Fractions: by fraction, beside by memory.
-	Fractions bool
+	// Bases are the units of the shares, in the order in which they are offered.
+	Bases []gpu.Basis
 	// Replicas is the number of shares without an amount that fill a partition.
 	Replicas int
 }

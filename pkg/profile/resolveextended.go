@@ -1,0 +1,77 @@
+package profile
+
+import (
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+// extendedResource refuses an extended resource that stands for a device which the GPU does not offer.
+func (r *resolver) extendedResource(g *gpu.GPU, path string, resolved Desired) {
+	own, meaning := resolved.ExtendedResource, resolved.meaning()
+	as := strict.Key(path, "as")
+	switch {
+	case meaning.As == noDevice:
+		r.add(as, g, "is %s, and the GPU has partitions of several profiles (%s): name one in profile", own.As, strings.Join(resolved.Layout.partitions(), ", "))
+	case own.As == v1beta1.AsPartitionReplica && strings.Contains(meaning.Profile, "+"):
+		r.add(as, g, "is %s, and partitions with extra engines (%s) are not shared", own.As, meaning.Profile)
+	case own.As == v1beta1.AsReplica:
+		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
+			r.add(as, g, "is %s, a share of the whole GPU, which the rule does not offer", own.As)
+		}
+	case own.Profile != "":
+		has := false
+		for _, p := range g.WithMIG(gpu.MIGOn).Placements {
+			if p.Type != gpu.TypeGPU && p.Profile == own.Profile {
+				if resolved.Layout.Offers(p) {
+					return
+				}
+				has = true
+			}
+		}
+		if has {
+			r.add(strict.Key(path, "profile"), g, "is %s, which the rule does not offer", own.Profile)
+		}
+	}
+}
+
+// onePerNode refuses Partition and PartitionReplica if the extended resource would mean different
+// things on the GPUs of a vendor. NVIDIA's device plugin refuses such nodes with strategy single.
+func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[string]Desired) {
+	first := map[gpu.Vendor]*gpu.GPU{}
+	for i := range gpus {
+		g := &gpus[i]
+		d := resolved[g.PCIAddress]
+		own := d.ExtendedResource
+		if single := own.Profile == "" && (own.As == v1beta1.AsPartition || own.As == v1beta1.AsPartitionReplica); !single {
+			continue
+		}
+		one := first[g.Vendor]
+		if one == nil {
+			first[g.Vendor] = g
+			continue
+		}
+		// Several profiles on one GPU are refused elsewhere.
+		if a, b := resolved[one.PCIAddress].meaning(), d.meaning(); a != b && a.As != noDevice && b.As != noDevice {
+			r.add(strict.Key(strict.Key(selected[i].path, "extendedResource"), "as"), g, "is %s, which means %s here and %s on GPU %s: name the profile, or partition the GPUs alike",
+				own.As, meaningText(b), meaningText(a), one.Name())
+		}
+	}
+}
+
+// meaningText describes what an extended resource means, for people.
+func meaningText(r v1beta1.ExtendedResource) string {
+	switch r.As {
+	case v1beta1.AsReplica:
+		return "a replica of the whole GPU"
+	case v1beta1.AsPartition:
+		return "a partition " + r.Profile
+	case v1beta1.AsPartitionReplica:
+		return "a replica of a partition " + r.Profile
+	case noDevice:
+		return "nothing, because the GPU has partitions of several profiles: ask for nvidia.com/mig-<profile> (MIG strategy mixed), or partition the GPU into one profile"
+	}
+	return "the whole GPU"
+}

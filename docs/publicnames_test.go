@@ -24,16 +24,16 @@ const (
 	renderedChart, defaultChart = "../deployments/helm/testdata/custom.yaml", "../deployments/helm/testdata/defaults.yaml"
 )
 
-// storedFiles are the files that programs of one version write and those of another read, with the types
-// whose JSON they are.
+// storedFiles are the files that one version of the plugin writes and another one reads, with the types whose
+// JSON they are, beside the keys of each file.
 var storedFiles = map[string]goType{
-	"claims/<UID>.json":      {"pkg/claim/ledger", "Record"},
-	"profile.json":           {"pkg/partition", "journal"},
-	"gpus.json":              {"pkg/node/inventory", "rosterGPU"},
-	"sharing.json":           {"pkg/profile", "Desired"},
-	"health.json":            {"pkg/gpu", "HealthEvent"},
-	"reboot.json":            {"pkg/node/follow", "rebootRequest"},
-	"mps/<daemon>/spec.json": {"pkg/hardware/mps", "Spec"},
+	"claims/UID.json":    {"pkg/claim/ledger", "Record"},
+	"profile.json":       {"pkg/partition", "journal"},
+	"gpus.json":          {"pkg/node/inventory", "rosterFile"},
+	"health.json":        {"pkg/node/inventory", "troublesFile"},
+	"sharing.json":       {"pkg/share", "stateFile"},
+	"reboot.json":        {"pkg/node/follow", "rebootRequest"},
+	"mps/NAME/spec.json": {"pkg/hardware/mps", "Spec"},
 }
 
 // printed are the kinds that kubectl tranche prints, with the types whose JSON they are.
@@ -106,10 +106,42 @@ func TestPublicNames(t *testing.T) {
 		}
 		section("Flags of "+program.name, flags)
 	}
+	for _, folder := range foldersOfFormats(t) {
+		require.Contains(t, foldersOf(storedFiles), folder, "storedFiles lacks a file")
+	}
 	for _, file := range slices.Sorted(maps.Keys(storedFiles)) {
-		section("File of the plugin on its node: "+file, types.keys(t, storedFiles[file]))
+		keys := types.keys(t, storedFiles[file])
+		section("File of the plugin on its node: "+file, union(types.keys(t, goType{"pkg/durable", "header"}), keys))
 	}
 	golden.Equal(t, publicNames, b.String())
+}
+
+// foldersOf are the folders of types.
+func foldersOf(types map[string]goType) (folders []string) {
+	for _, of := range types {
+		folders = append(folders, of.folder)
+	}
+	return folders
+}
+
+// foldersOfFormats are the folders that have a format of stored files.
+func foldersOfFormats(t *testing.T) (folders []string) {
+	t.Helper()
+	all, err := filepath.Glob("../pkg/*")
+	require.NoError(t, err)
+	deeper, err := filepath.Glob("../pkg/*/*")
+	require.NoError(t, err)
+	for _, folder := range append(all, deeper...) {
+		files, err := filepath.Glob(folder + "/*.go")
+		require.NoError(t, err)
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") && strings.Contains(read(t, file), "= durable.Format{") {
+				folders = append(folders, strings.TrimPrefix(folder, "../"))
+			}
+		}
+	}
+	require.NotEmpty(t, folders)
+	return folders
 }
 
 // union returns the sorted names of two lists.

@@ -5,12 +5,12 @@ package names
 const (
 	// ConditionReady (GPUNode): the desired profile is applied.
 	ConditionReady = "Ready"
-	// ConditionOverruled (GPUNode): labels, spec and plan name different profiles. The
+	// ConditionOverridden (GPUNode): labels, spec and plan name different profiles. The
 	// message says which one applies.
-	ConditionOverridden = "Overruled"
-	// ConditionConflict (GPUNode): another system serves GPUs of the node, so Tranche leaves
+	ConditionOverridden = "Overridden"
+	// ConditionConflicted (GPUNode): another system serves GPUs of the node, so Tranche leaves
 	// them alone.
-	ConditionConflicted = "Conflict"
+	ConditionConflicted = "Conflicted"
 	// ConditionSwitching (GPUNode): a switch is under way.
 	ConditionSwitching = "Switching"
 	// ConditionRolloutPending (GPUNode): the node will get another profile, or another

@@ -347,9 +347,9 @@ func TestGPUNodes(t *testing.T) {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
 	}
 	for rest, want := range map[string]string{
-		"spec: {profile: Big}":                                 "spec.profile: Invalid value",
-		"spec: {profile: a..b}":                                "spec.profile: Invalid value",
-		"spec: {profile: " + strings.Repeat("p", 64) + "}":     "spec.profile: Too long: may not be more than 63",
+		"spec: {profile: Big}":                                 "spec.profileName: Invalid value",
+		"spec: {profile: a..b}":                                "spec.profileName: Invalid value",
+		"spec: {profile: " + strings.Repeat("p", 64) + "}":     "spec.profileName: Too long: may not be more than 63",
 		"spec: {paused: on please}":                            "spec.paused: Invalid value",
 		"spec: {profiles: x}":                                  "spec.profiles: unknown",
 		"status: {state: Confused}":                            "status.state: Unsupported value",

@@ -31,9 +31,9 @@ func TestGoodPlans(t *testing.T) {
 func TestBadPlans(t *testing.T) {
 	r := load(t, "partitionplans")
 	for spec, want := range map[string]string{
-		"profile: ''":                                          "spec.profile: Invalid value",
-		"profile: A":                                           "spec.profile: Invalid value",
-		"strategy: {}":                                         "spec.profile: Required value",
+		"profile: ''":                                          "spec.profileName: Invalid value",
+		"profile: A":                                           "spec.profileName: Invalid value",
+		"strategy: {}":                                         "spec.profileName: Required value",
 		"profile: x, pause: true":                              "spec.pause: unknown",
 		"profile: x, strategy: {a: 1}":                         "spec.strategy.a: unknown",
 		"profile: x, strategy: {maxUnavailable: 0}":            "spec.strategy.maxUnavailable: Invalid value: must be 1 to 1000000, or 1% to 100%",

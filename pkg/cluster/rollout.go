@@ -91,7 +91,7 @@ func (r Rollout) Counts() string {
 	for _, c := range []struct {
 		count int32
 		what  string
-	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overridden, "overruled"}} {
+	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overridden, "overridden"}} {
 		if c.count > 0 {
 			out += fmt.Sprintf(", %d %s", c.count, c.what)
 		}

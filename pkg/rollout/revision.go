@@ -26,7 +26,7 @@ func Revision(s *v1beta1.PartitionPlanStatus, number int64) *v1beta1.PlanRevisio
 	return nil
 }
 
-// revise makes a revision of a profile that is new or was changed, and follows spec.undo.
+// revise makes a revision of a profile that is new or was changed, and follows spec.rejected.
 func (e *evaluation) revise() {
 	s := &e.Status
 	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {

@@ -151,11 +151,11 @@ func planOf(pool string) *v1beta1.PartitionPlan {
 	return &v1beta1.PartitionPlan{
 		ObjectMeta: metav1.ObjectMeta{Name: pool},
 		Spec: v1beta1.PartitionPlanSpec{
-			ProfileName: fleetProfile, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: pool}},
+			ProfileName: fleetProfile, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{poolLabel: pool}},
 			Strategy: v1beta1.RolloutStrategy{
 				Steps:          []v1beta1.RolloutStep{{Nodes: number(2)}, {Nodes: percent("10%")}},
 				MaxUnavailable: ptr.To(percent("10%")), MaxFailures: ptr.To(number(0)),
-				TopologyLimits: &v1beta1.TopologyLimit{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")},
+				TopologyLimits: []v1beta1.TopologyLimit{{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")}},
 				Order:    &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
 			},
 		},

@@ -29,7 +29,7 @@ func (e *evaluation) describe(generation int64) {
 	ready, reason, message := e.ready()
 	set(names.ConditionReady, ready, reason, message)
 	set(names.ConditionSwitching, e.switching(), string(e.Status.State), e.progress())
-	if o := e.Choice.Overruled; o.Reason != "" {
+	if o := e.Choice.Overridden; o.Reason != "" {
 		set(names.ConditionOverridden, true, o.Reason, o.Message)
 	} else {
 		set(names.ConditionOverridden, false, names.ReasonNone, "")

@@ -14,7 +14,7 @@ const (
 )
 
 // Reasons of ConditionReady while the node keeps what is applied, of ConditionOverridden
-// and of ConditionConflict.
+// and of ConditionConflicted.
 const (
 	// ReasonProfileNotFound: there is no such profile. `kubectl tranche profiles` lists
 	// them.
@@ -29,6 +29,8 @@ const (
 	ReasonControlPlaneNotNamed = "ControlPlaneNotNamed"
 	// ReasonNoReport: the plugin has not reported yet. Check the node's plugin.
 	ReasonNoReport = "NoReport"
+	// ReasonProtocolUnknown: the node's plugin is newer than the controller. Update the controller.
+	ReasonProtocolUnknown = "ProtocolUnknown"
 	// ReasonConflict: another system serves GPUs of the node. Remove it.
 	ReasonConflict = "Conflict"
 	// ReasonOtherOwner: the message names the system that serves GPUs of the node.

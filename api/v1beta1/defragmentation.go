@@ -27,6 +27,14 @@ const (
 	DefragmentationAborted DefragmentationState = "Aborted"
 )
 
+// Bounds of a defragmentation, in addition to MaxGPUs devices for the pod and for each move.
+const (
+	// MaxReservedDevices is the maximum number of reserved devices.
+	MaxReservedDevices = 512
+	// MaxMoves is the maximum number of moves, MaxMovedDevices that of their devices.
+	MaxMoves, MaxMovedDevices = 16, 256
+)
+
 // Defragmentation makes room for a waiting pod on the node by moving other pods. The last one
 // of a node is kept after it has ended.
 type Defragmentation struct {

@@ -140,6 +140,14 @@ type GPUNodeStatus struct {
 	Node *NodeReport `json:"node,omitempty"`
 }
 
+// Bounds of texts that the controller writes, in bytes.
+const (
+	// MaxConditionMessage is the maximum length of the message of a condition.
+	MaxConditionMessage = 2048
+	// MaxRecordMessage is the maximum length of the message of a finished switch.
+	MaxRecordMessage = 1024
+)
+
 // Source says where the name of a node's profile comes from.
 //
 // +kubebuilder:validation:Enum=Spec;Plan;Default

@@ -17,7 +17,7 @@ type NodeReport struct {
 	PluginVersion string `json:"pluginVersion,omitempty"`
 	// ProtocolVersion is the version of the protocol between controller and plugin that the
 	// plugin follows: what status.switch asks of it, and what it answers in task. A controller
-	// switches no node whose plugin follows an unknown one.
+	// begins no switch on a node whose plugin follows a newer one than it knows.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -150,20 +150,29 @@ type PublishedTaints struct {
 	Withheld bool `json:"withheld,omitempty"`
 }
 
-// Bounds of a report. Texts are in bytes. The sums are of all GPUs.
+// ProtocolVersion is the newest protocol between controller and plugin that this version knows.
+const ProtocolVersion = 1
+
+// Bounds of what the plugin writes, so that the API server can store each GPUNode. Texts are in
+// bytes; sums are over all GPUs.
 const (
-	MaxReportText    = 4096
-	MaxGPUNames      = 128
-	MaxSumOfNames    = 1536
-	MaxSumOfTexts    = 16384
-	MaxOtherSystems  = 16
-	MaxOtherSystem   = 1024
-	MaxChange        = 256
-	MaxKeptDevices   = 64
-	MaxSumOfKept     = 1024
-	MaxRecordMessage = 1024
-	// MaxConditionMessage is the maximum length of the message of a condition.
-	MaxConditionMessage = 2048
+	// MaxGPUs is the maximum number of listed GPUs.
+	MaxGPUs = 64
+	// MaxGPUNames is the maximum number of partitions of a GPU, and of its held devices.
+	// MaxSumOfNames is the maximum sum of both.
+	MaxGPUNames, MaxSumOfNames = 128, 1536
+	// MaxReportText is the maximum length of problem, of pending, and of the message of a task.
+	// MaxSumOfTexts is the maximum sum of the first two.
+	MaxReportText, MaxSumOfTexts = 4096, 16384
+	// MaxProduct is the maximum length of a product name.
+	MaxProduct = 64
+	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
+	// their descriptions, and of the messages of unprepared claims and of blockers.
+	MaxOtherSystems, MaxListedText = 16, 512
+	// MaxChange is the maximum length of the description of a change.
+	MaxChange = 128
+	// MaxKeptDevices and MaxSumOfKept are the maximum number of kept devices, and of their sum.
+	MaxKeptDevices, MaxSumOfKept = 64, 512
 )
 
 // GPUReport is one GPU.

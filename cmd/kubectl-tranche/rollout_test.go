@@ -69,9 +69,11 @@ func TestEditPlan(t *testing.T) {
 			want: func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 2, Step: 2} }},
 		"approve too early": {plan: planned(1, names.ReasonSoaking), what: "approve",
 			err: "PartitionPlan canary does not wait for an approval (step 1 of 3: 1 of 4 nodes updated (Soaking)); to approve a step before it is reached, use --step"},
-		"approve no step":    {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
-		"approve nothing":    {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
-		"undo":               {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2, FallbackRevision: 1} }, says: "canary goes back from revision 2 to revision 1."},
+		"approve no step": {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
+		"approve nothing": {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
+		"undo": {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1beta1.PartitionPlanSpec) {
+			s.Rejected = &v1beta1.RejectedRevision{Revision: 2, FallbackRevision: 1}
+		}, says: "canary goes back from revision 2 to revision 1."},
 		"undo the first":     {plan: first, what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
 		"undo to none":       {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
 		"undo to the future": {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},

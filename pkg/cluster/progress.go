@@ -50,8 +50,8 @@ type Progress struct {
 	// Overridden says which of label and spec is ignored, Conflict which other systems serve the
 	// GPUs, and Kept why the desired profile is not applied otherwise.
 	Overridden string `json:"overridden,omitempty"`
-	Conflict  string `json:"conflict,omitempty"`
-	Kept      string `json:"kept,omitempty"`
+	Conflict   string `json:"conflict,omitempty"`
+	Kept       string `json:"kept,omitempty"`
 	// Pending says what the node waits for before it gets another profile, or another version.
 	Pending string `json:"pending,omitempty"`
 	// KeptReason is the reason of the condition Ready, if Kept is set.

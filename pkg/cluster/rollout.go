@@ -27,7 +27,7 @@ type Rollout struct {
 	Message string `json:"message,omitempty"`
 	// Result is empty while the rollout is not over.
 	Result   RolloutResult          `json:"result,omitempty"`
-	Nodes    v1beta1.PlanNodeCounts      `json:"nodes"`
+	Nodes    v1beta1.PlanNodeCounts `json:"nodes"`
 	Failed   []v1beta1.PlanNode     `json:"failed,omitempty"`
 	SetAside []v1beta1.PlanNode     `json:"setAside,omitempty"`
 	Done     *time.Time             `json:"estimatedCompletion,omitempty"`

@@ -127,7 +127,9 @@ func TestPlanWithACanary(t *testing.T) {
 	out, err = s.rollout("undo", "canary")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "canary goes back from revision 2 to revision 1")
-	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool { return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3 })
+	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool {
+		return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3
+	})
 	s.requireSame(holder)
 }
 

@@ -311,11 +311,11 @@ func TestWhatThePluginSaysIsBounded(t *testing.T) {
 	n := inState(v1beta1.Applying, answers(v1beta1.Applying, v1beta1.TaskFailed, strings.Repeat("Long", 100), strings.Repeat("text ", 10_000)))
 	n.Status = m.Next(n, after(time.Second)).Status
 	assert.Equal(t, "Other", n.Status.Switch.Reason)
-	assert.LessOrEqual(t, len(n.Status.Switch.Message), mostMessage)
+	assert.LessOrEqual(t, len(n.Status.Switch.Message), v1beta1.MaxReportText)
 	step := m.Next(n, after(time.Hour))
 	require.Equal(t, v1beta1.Failed, step.Status.State)
-	assert.LessOrEqual(t, len(step.Status.Switch.Message), mostMessage)
-	assert.LessOrEqual(t, len(step.Status.History[0].Message), mostMessage)
+	assert.LessOrEqual(t, len(step.Status.Switch.Message), v1beta1.MaxReportText)
+	assert.LessOrEqual(t, len(step.Status.History[0].Message), v1beta1.MaxRecordMessage)
 }
 
 func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *testing.T) {

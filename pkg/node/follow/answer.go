@@ -41,7 +41,8 @@ func (f *Follower) answer(ctx context.Context, s *v1beta1.Switch, state v1beta1.
 	default:
 		task = f.apply(ctx, s, func(ctx context.Context) v1beta1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
 	}
-	task.SwitchID, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
+	boundTask(&task)
+	task.SwitchID, task.State = s.ID, state
 	if state == v1beta1.Tainted {
 		task.TaintGeneration = s.TaintGeneration
 	}

@@ -1,6 +1,9 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // GPUNode is a node with GPUs: its desired profile, its applied profile, and the switch
 // from one to the other. It has the name of its node. The node's plugin creates it.
@@ -182,10 +185,15 @@ type ProfileSnapshot struct {
 	//
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
-	// Rules are the profile's rules. The profile validates them.
+	// RulesVersion is the version of the API in whose shape rules are.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	RulesVersion string `json:"rulesVersion,omitempty"`
+	// Rules are the profile's rules, in the shape of rulesVersion. The profile validates them.
 	//
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
-	Rules []Rule `json:"rules,omitempty"`
+	Rules *runtime.RawExtension `json:"rules,omitempty"`
 }

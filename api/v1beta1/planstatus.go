@@ -1,6 +1,9 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // PartitionPlanStatus is the observed state of a plan. The controller writes it.
 type PartitionPlanStatus struct {
@@ -163,12 +166,17 @@ type PlanRevision struct {
 	//
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
-	// Rules are the profile's rules. The profile validates them.
+	// RulesVersion is the version of the API in whose shape rules are.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	RulesVersion string `json:"rulesVersion,omitempty"`
+	// Rules are the profile's rules, in the shape of rulesVersion. The profile validates them.
 	//
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
-	Rules []Rule `json:"rules,omitempty"`
+	Rules *runtime.RawExtension `json:"rules,omitempty"`
 	// CreationTime is the time at which the controller first saw the revision.
 	CreationTime metav1.Time `json:"creationTime"`
 	// CompletionTime is the time at which its last step ended.

@@ -802,10 +802,8 @@ func (in *PlanRevision) DeepCopyInto(out *PlanRevision) {
 	*out = *in
 	if in.Rules != nil {
 		in, out := &in.Rules, &out.Rules
-		*out = make([]Rule, len(*in))
-		for i := range *in {
-			(*in)[i].DeepCopyInto(&(*out)[i])
-		}
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
 	}
 	in.CreationTime.DeepCopyInto(&out.CreationTime)
 	if in.CompletionTime != nil {
@@ -860,10 +858,8 @@ func (in *ProfileSnapshot) DeepCopyInto(out *ProfileSnapshot) {
 	*out = *in
 	if in.Rules != nil {
 		in, out := &in.Rules, &out.Rules
-		*out = make([]Rule, len(*in))
-		for i := range *in {
-			(*in)[i].DeepCopyInto(&(*out)[i])
-		}
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
 	}
 }
 

@@ -199,11 +199,12 @@ func (r *planRun) input(ctx context.Context) (in rollout.ForecastInput, err erro
 // target returns what the nodes would get: the profile in the file, or the one in the cluster.
 func (r *planRun) target(ctx context.Context) (v1beta1.ProfileSnapshot, error) {
 	name := r.plan.Spec.ProfileName
-	to := v1beta1.ProfileSnapshot{ProfileName: name, Source: v1beta1.FromPlan, PlanName: r.plan.Name}
+	var to v1beta1.ProfileSnapshot
+	var rules []v1beta1.Rule
 	found := false
 	for i := range r.own {
 		if r.own[i].Name == name {
-			to.Rules, found = r.own[i].Spec.Rules, true
+			rules, found = r.own[i].Spec.Rules, true
 		}
 	}
 	if !found {
@@ -214,8 +215,9 @@ func (r *planRun) target(ctx context.Context) (v1beta1.ProfileSnapshot, error) {
 		case err != nil:
 			return to, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 		}
-		to.Rules = p.Spec.Rules
+		rules = p.Spec.Rules
 	}
-	to.Hash = profile.Hash(name, to.Rules)
+	to = profile.Snapshot(name, rules, rollout.NewestHash(r.plan)...)
+	to.Source, to.PlanName = v1beta1.FromPlan, r.plan.Name
 	return to, nil
 }

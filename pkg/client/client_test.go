@@ -102,7 +102,7 @@ func TestReads(t *testing.T) {
 	node, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, v1beta1.Draining, node.Status.State)
-	assert.Equal(t, "CPX", node.Status.Switch.To.Rules[0].XCP.ComputePartition)
+	assert.JSONEq(t, `[{"xcp":{"computePartition":"CPX"}}]`, string(node.Status.Switch.To.Rules.Raw))
 	assert.Equal(t, 123456000, node.Status.Switch.StartTime.Nanosecond())
 
 	nodes, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{Limit: 5, Continue: "from"})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Progress is the progress of a node with its profile. Its JSON form is part of what
@@ -57,7 +58,7 @@ type Progress struct {
 	// KeptReason is the reason of the condition Ready, if Kept is set.
 	KeptReason string `json:"keptReason,omitempty"`
 
-	rules []v1beta1.Rule // of the applied profile
+	applied *v1beta1.ProfileSnapshot
 }
 
 // ProgressOf returns the progress of a node.
@@ -71,7 +72,7 @@ func ProgressOf(n *v1beta1.GPUNode) Progress {
 		}
 	}
 	if a := s.Applied; a != nil {
-		out.Applied, out.rules = a.ProfileName, a.Rules
+		out.Applied, out.applied = a.ProfileName, a
 	}
 	out.UpToDate = s.State == v1beta1.Idle && s.Desired != nil && s.Applied != nil && s.Desired.Hash == s.Applied.Hash
 	if sw := s.Switch; sw != nil {
@@ -138,7 +139,14 @@ func (n Progress) KeepsOff(gpuID string) bool {
 // Restricts reports whether the applied profile leaves out devices that GPUs could offer. GPUs that
 // a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
-	return slices.ContainsFunc(n.rules, func(r v1beta1.Rule) bool {
+	if n.applied == nil {
+		return false
+	}
+	rules, err := profile.StoredRules(n.applied)
+	if err != nil {
+		return true // another version of Tranche knows
+	}
+	return slices.ContainsFunc(rules, func(r v1beta1.Rule) bool {
 		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}

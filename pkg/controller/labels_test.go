@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const migConfig = `
@@ -62,8 +63,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	n := w.run("node-a", time.Hour, inProfile("mig-parted.all-1g.10gb"))
 	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
 	assert.Contains(t, ready(n).Message, "profile mig-parted.all-1g.10gb is applied, as set by the node's label nvidia.com/mig.config=all-1g.10gb")
-	require.NotEmpty(t, n.Status.Applied.Rules)
-	assert.Equal(t, v1beta1.MIGStatic, n.Status.Applied.Rules[0].MIG.Mode)
+	assert.Equal(t, v1beta1.MIGStatic, appliedRules(t, n)[0].MIG.Mode)
 	assert.Equal(t, "success", w.report("node-a"))
 
 	// A name that does not exist.
@@ -80,7 +80,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	// Another version of the configuration.
 	w.configMap(migConfigs, strings.Replace(migConfig, "all, mig-enabled: false", `all, mig-enabled: true, mig-devices: {"3g.40gb": 2}`, 1))
 	w.run("node-a", time.Hour, func(n *v1beta1.GPUNode) bool {
-		return inProfile("mig-parted.all-disabled")(n) && n.Status.Applied.Rules[0].MIG.Mode == v1beta1.MIGStatic
+		return inProfile("mig-parted.all-disabled")(n) && appliedRules(t, n)[0].MIG.Mode == v1beta1.MIGStatic
 	})
 
 	// The removal changes nothing.
@@ -162,4 +162,13 @@ func TestAReportIsWrittenLater(t *testing.T) {
 	w.label("node-a", names.LabelMIGConfigState, "pending")
 	w.run("node-a", time.Hour, func(*v1beta1.GPUNode) bool { return w.report("node-a") == "success" })
 	assert.Len(t, w.gpuNode("node-a").Status.History, 1)
+}
+
+// appliedRules returns the rules of the applied profile.
+func appliedRules(t *testing.T, n *v1beta1.GPUNode) []v1beta1.Rule {
+	t.Helper()
+	rules, err := profile.StoredRules(n.Status.Applied)
+	require.NoError(t, err)
+	require.NotEmpty(t, rules)
+	return rules
 }

@@ -256,7 +256,7 @@ func TestTwoPlansForOneNode(t *testing.T) {
 	w.plan("all", func(*v1beta1.PartitionPlanSpec) {})
 	w.clock.Step(time.Second)
 	w.plan("rack", func(s *v1beta1.PartitionPlanSpec) {
-		s.ProfileName, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
+		s.ProfileName, s.Priority, s.NodeSelector = "spx", 1, &v1beta1.NodeSelector{MatchLabels: map[string]string{"rack": "b"}}
 	})
 	w.rolls("rack", time.Minute, because(names.ReasonComplete))
 	s := w.rolls("all", time.Minute, because(names.ReasonComplete))

@@ -76,7 +76,8 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	f := &fleet{world: w, due: map[string]time.Time{}}
 	w.wake, w.list, w.byHand = f.wakeNow, f.lists, true
 	w.profile("cpx")
-	nothing := v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault, Hash: profile.Hash("", nil)}
+	nothing := profile.Snapshot("", nil)
+	nothing.Source = v1beta1.FromDefault
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: nothing.Hash, quick: true}

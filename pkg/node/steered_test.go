@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	ours "github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -146,8 +147,10 @@ func (s *steered) order(state v1beta1.State, sw *v1beta1.Switch) {
 // wish is a profile of these rules.
 func snapshot(t *testing.T, profile, rules string) v1beta1.ProfileSnapshot {
 	t.Helper()
-	w := v1beta1.ProfileSnapshot{ProfileName: profile, Source: v1beta1.FromSpec, Hash: "hash of " + profile}
-	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
+	var parsed []v1beta1.Rule
+	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &parsed))
+	w := ours.Snapshot(profile, parsed)
+	w.Source, w.Hash = v1beta1.FromSpec, "hash of "+profile
 	return w
 }
 

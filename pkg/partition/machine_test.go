@@ -261,7 +261,9 @@ func amdWish(name, compute, memory string) v1beta1.ProfileSnapshot {
 }
 
 func ruleWish(name string, rules ...v1beta1.Rule) v1beta1.ProfileSnapshot {
-	return v1beta1.ProfileSnapshot{ProfileName: name, Source: v1beta1.FromSpec, Hash: profile.Hash(name, rules), Rules: rules}
+	w := profile.Snapshot(name, rules)
+	w.Source = v1beta1.FromSpec
+	return w
 }
 
 func part(profile string, count int32) v1beta1.StaticPartition {

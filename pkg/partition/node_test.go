@@ -154,16 +154,14 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
 	n.Resolve = func(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
-		s, err := profile.FromRules(w.ProfileName, w.Rules)
-		require.NoError(t, err)
-		return s.Resolve(gpus, there)
+		return profile.Resolve(w, gpus, there)
 	}
 	for _, start := range []int{0, 3, 6} {
 		one := ones(hopper, start)[0]
 		p.claims.hold("a", one)
-		shapes, err := n.choose(v1beta1.ProfileSnapshot{ProfileName: "one", Hash: "x", Rules: []v1beta1.Rule{{
+		shapes, err := n.choose(profile.Snapshot("one", []v1beta1.Rule{{
 			MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
-		}}}, func() []profile.NodeGPU {
+		}}), func() []profile.NodeGPU {
 			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
 			require.NoError(t, err)
 			return seen

@@ -67,7 +67,11 @@ func (s *Sources) current(gpus []gpu.GPU, unknown Desired) map[string]Desired {
 // Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
 // Profile.Resolve.
 func Resolve(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) Existing) (map[string]Desired, error) {
-	p, err := FromRules(w.ProfileName, w.Rules)
+	rules, err := StoredRules(&w)
+	if err != nil {
+		return nil, err
+	}
+	p, err := FromRules(w.ProfileName, rules)
 	if err != nil {
 		return nil, err
 	}

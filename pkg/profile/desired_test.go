@@ -12,12 +12,18 @@ import (
 
 // replicated is a profile by whose sharing a test knows it.
 func replicated(name string, n int32, source v1beta1.Source) v1beta1.ProfileSnapshot {
-	return v1beta1.ProfileSnapshot{ProfileName: name, Source: source, Hash: "h", Rules: []v1beta1.Rule{{Sharing: &v1beta1.Sharing{Replicas: &n}}}}
+	return withMIG(name, n, source, nil)
+}
+
+// withMIG is such a profile that sets MIG.
+func withMIG(name string, n int32, source v1beta1.Source, mig *v1beta1.MIG) v1beta1.ProfileSnapshot {
+	s := Snapshot(name, []v1beta1.Rule{{Sharing: &v1beta1.Sharing{Replicas: &n}, MIG: mig}})
+	s.Source = source
+	return s
 }
 
 func TestDesired(t *testing.T) {
-	misfit := replicated("misfit", 4, v1beta1.FromSpec)
-	misfit.Rules[0].MIG = &v1beta1.MIG{Profiles: []string{"9g"}}
+	misfit := withMIG("misfit", 4, v1beta1.FromSpec, &v1beta1.MIG{Profiles: []string{"9g"}})
 	for name, tt := range map[string]struct {
 		sources  Sources
 		known    bool // a state is in force
@@ -60,8 +66,7 @@ func TestDesiredKeepsPartitions(t *testing.T) {
 	placed := Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{cut.Placements[3]}}
 	for name, profiles := range map[string][]string{"fits": {"1g"}, "does not fit": {"9g"}} {
 		t.Run(name, func(t *testing.T) {
-			applied := replicated("p", 4, v1beta1.FromSpec)
-			applied.Rules[0].MIG = &v1beta1.MIG{Profiles: profiles}
+			applied := withMIG("p", 4, v1beta1.FromSpec, &v1beta1.MIG{Profiles: profiles})
 			s := Sources{
 				Applied: applied, Layouts: map[string]Layout{hopper.PCIAddress: placed},
 				Current: func(string) (Desired, bool) { return Desired{}, false },

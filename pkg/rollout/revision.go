@@ -26,13 +26,22 @@ func Revision(s *v1beta1.PartitionPlanStatus, number int64) *v1beta1.PlanRevisio
 	return nil
 }
 
+// NewestHash returns the hash of the newest revision of a plan, if there is one. The profile may have the
+// same content.
+func NewestHash(plan *v1beta1.PartitionPlan) []string {
+	if len(plan.Status.History) == 0 {
+		return nil
+	}
+	return []string{plan.Status.History[0].Hash}
+}
+
 // revise makes a revision of a profile that is new or was changed, and follows spec.rejected.
 func (e *evaluation) revise() {
 	s := &e.Status
 	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
 		s.Revision++
 		s.History = append([]v1beta1.PlanRevision{{
-			Revision: s.Revision, ProfileName: p.ProfileName, Hash: p.Hash, Rules: p.Rules, CreationTime: metav1.NewTime(e.Now),
+			Revision: s.Revision, ProfileName: p.ProfileName, Hash: p.Hash, RulesVersion: p.RulesVersion, Rules: p.Rules, CreationTime: metav1.NewTime(e.Now),
 		}}, s.History...)
 		e.forget()
 		s.Stopped = nil
@@ -108,7 +117,9 @@ func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot 
 	if r == nil {
 		return nil
 	}
-	return &v1beta1.ProfileSnapshot{ProfileName: r.ProfileName, Source: v1beta1.FromPlan, PlanName: plan.Name, Hash: r.Hash, Rules: r.Rules}
+	return &v1beta1.ProfileSnapshot{
+		ProfileName: r.ProfileName, Source: v1beta1.FromPlan, PlanName: plan.Name, Hash: r.Hash, RulesVersion: r.RulesVersion, Rules: r.Rules,
+	}
 }
 
 // Gives reports whether a plan gives its nodes anything, or keeps them as they are. Otherwise they

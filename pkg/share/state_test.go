@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,9 +15,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -190,4 +194,20 @@ func TestProbesGrowRarer(t *testing.T) {
 		intervals = append(intervals, last)
 	}
 	assert.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}, intervals)
+}
+
+// Every key of the file, as it stays.
+func TestStateFormat(t *testing.T) {
+	var in settings
+	filled.Value(&in)
+	in.unknown = durable.Unknown{"later": json.RawMessage(`{"a":1}`)}
+	path := filepath.Join(t.TempDir(), "sharing.json")
+	c := newSharingCase(t, path)
+	c.inForce[sharedGPU] = in
+	c.set("0000:02:00.0", profile.Default())
+	c.save(t.Context())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/sharing.json", data)
+	assert.Equal(t, c.inForce, newSharingCase(t, path).inForce)
 }

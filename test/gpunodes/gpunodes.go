@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	ours "github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Now is the time at which all of them are looked at.
@@ -22,7 +23,8 @@ type Node struct{ v1beta1.GPUNode }
 func WithProfile(name, profile string, rules ...v1beta1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
-	snapshot := v1beta1.ProfileSnapshot{ProfileName: profile, Source: v1beta1.FromSpec, Hash: "hash-" + profile, Rules: rules}
+	snapshot := ours.Snapshot(profile, rules)
+	snapshot.Source, snapshot.Hash = v1beta1.FromSpec, "hash-"+profile
 	if profile == "" {
 		snapshot.Source = v1beta1.FromDefault
 	}

@@ -5,6 +5,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 func TestDecode(t *testing.T) {
@@ -68,4 +71,17 @@ func FuzzDecode(f *testing.F) {
 		assert.JSONEq(t, string(again), string(twice))
 		assert.NotEmpty(t, got.Claim.UID)
 	})
+}
+
+// Every key of a record, as it stays.
+func TestRecordFormat(t *testing.T) {
+	var r Record
+	filled.Value(&r)
+	r.State = Prepared
+	data, err := Encode(r)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/record.json", data)
+	again, err := Decode(data)
+	require.NoError(t, err)
+	assert.Equal(t, r, again)
 }

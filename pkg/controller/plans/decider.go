@@ -158,7 +158,7 @@ func (d *Decider) list(ctx context.Context) error {
 func (d *Decider) decide(ctx context.Context, p *plan, nodes []*rollout.Node, now time.Time) (rollout.Decision, error) {
 	var decision rollout.Decision
 	for range 3 {
-		profile, err := d.profile(ctx, p.Spec.ProfileName, d.Client)
+		profile, err := d.profile(ctx, p.PartitionPlan, d.Client)
 		if err != nil {
 			return rollout.Decision{Admitted: admissions(nodes)}, err
 		}
@@ -211,7 +211,7 @@ func (d *Decider) refresh(ctx context.Context, p *plan, known *v1beta1.ProfileSn
 	if err := d.Reader.Get(ctx, client.ObjectKeyFromObject(p.PartitionPlan), &live); err != nil {
 		return false, fmt.Errorf("read PartitionPlan %s: %w", p.Name, err)
 	}
-	profile, err := d.profile(ctx, live.Spec.ProfileName, d.Reader)
+	profile, err := d.profile(ctx, &live, d.Reader)
 	if err != nil {
 		return false, err
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -178,8 +179,9 @@ func (d *Decider) isReady(node *corev1.Node, now time.Time) (ready bool, suspend
 	return rollout.NodeReady(node), time.Time{}
 }
 
-// profile returns the current version of a profile, or nil if there is none.
-func (d *Decider) profile(ctx context.Context, name string, from client.Reader) (*v1beta1.ProfileSnapshot, error) {
+// profile returns the current version of the profile of a plan, or nil if there is none.
+func (d *Decider) profile(ctx context.Context, of *v1beta1.PartitionPlan, from client.Reader) (*v1beta1.ProfileSnapshot, error) {
+	name, stored := of.Spec.ProfileName, rollout.NewestHash(of)
 	var p v1beta1.PartitionProfile
 	if err := from.Get(ctx, client.ObjectKey{Name: name}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -187,13 +189,14 @@ func (d *Decider) profile(ctx context.Context, name string, from client.Reader) 
 		}
 		return nil, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
-	key := string(p.UID) + "/" + p.ResourceVersion
+	key := string(p.UID) + "/" + p.ResourceVersion + "/" + strings.Join(stored, "/")
 	if known := d.profiles[key]; known != nil && known.ProfileName == name {
 		return known, nil
 	}
 	if d.profiles == nil || len(d.profiles) > 1000 {
 		d.profiles = map[string]*v1beta1.ProfileSnapshot{}
 	}
-	d.profiles[key] = &v1beta1.ProfileSnapshot{ProfileName: name, Hash: profile.Hash(name, p.Spec.Rules), Rules: p.Spec.Rules}
-	return d.profiles[key], nil
+	snapshot := profile.Snapshot(name, p.Spec.Rules, stored...)
+	d.profiles[key] = &snapshot
+	return &snapshot, nil
 }

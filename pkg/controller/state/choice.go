@@ -59,6 +59,8 @@ type Named struct {
 	paused       bool
 	// from are the labels of the node that the spec was set by, empty: a person set it.
 	from string
+	// hashes are those that the node's status has: the profile may have the same content.
+	hashes []string
 }
 
 // NamedBy reads the names from a GPUNode. plan is what the plan that selects the node gives it.
@@ -67,6 +69,7 @@ func NamedBy(gpuNode *v1beta1.GPUNode, controlPlane bool, plan *Given) Named {
 		spec: gpuNode.Spec.ProfileName, plan: plan, controlPlane: controlPlane,
 		paused: gpuNode.Spec.Paused,
 		from:   gpuNode.Annotations[names.AnnotationProfileFrom],
+		hashes: hashesOf(&gpuNode.Status),
 	}
 }
 
@@ -124,12 +127,12 @@ func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 	case source == v1beta1.FromPlan:
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names PartitionProfile %s, which does not exist", n.who(), name))
 	case found.Spec != nil:
-		c.Desired = &v1beta1.ProfileSnapshot{
-			ProfileName: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules,
-		}
+		desired := profile.Snapshot(name, found.Spec.Rules, n.hashes...)
+		desired.Source = source
+		c.Desired = &desired
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
 	case source == v1beta1.FromDefault:
-		c.Desired = noProfile()
+		c.Desired = noProfile(n.hashes...)
 	default:
 		slices.Sort(found.Others)
 		c.Refuse(names.ReasonProfileNotFound, name, fmt.Sprintf("%s names %s %s, which does not exist; existing profiles: %s",
@@ -180,8 +183,25 @@ func WithoutNode(defaults v1beta1.SwitchPolicy) Choice {
 }
 
 // noProfile returns the desired state of a node without a profile.
-func noProfile() *v1beta1.ProfileSnapshot {
-	return &v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault, Hash: profile.Hash("", nil)}
+func noProfile(hashes ...string) *v1beta1.ProfileSnapshot {
+	s := profile.Snapshot("", nil, hashes...)
+	s.Source = v1beta1.FromDefault
+	return &s
+}
+
+// hashesOf returns the hashes in a node's status.
+func hashesOf(s *v1beta1.GPUNodeStatus) []string {
+	snapshots := []*v1beta1.ProfileSnapshot{s.Applied, s.Desired}
+	if s.Switch != nil {
+		snapshots = append(snapshots, &s.Switch.To, &s.Switch.From)
+	}
+	hashes := []string{s.RequestedHash, s.AdmittedHash}
+	for _, p := range snapshots {
+		if p != nil {
+			hashes = append(hashes, p.Hash)
+		}
+	}
+	return hashes
 }
 
 // ProfileText returns a profile's name for people.

@@ -173,7 +173,7 @@ func (e *evaluation) idle() {
 
 // begin starts a switch.
 func (e *evaluation) begin(to *v1beta1.ProfileSnapshot, attempt int32) {
-	from := noProfile()
+	from := noProfile(to.Hash)
 	if e.Status.Applied != nil {
 		from = e.Status.Applied
 	}

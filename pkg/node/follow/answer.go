@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // answer does what a switch asks for in its state. It returns nil if there is no answer yet.

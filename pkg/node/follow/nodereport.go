@@ -20,7 +20,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // modesTimeout limits how long a report waits for the modes of a GPU.

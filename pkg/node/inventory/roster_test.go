@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,7 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -162,4 +166,31 @@ func TestBrokenRoster(t *testing.T) {
 	c.file.Path = t.TempDir()
 	c.look(nodetest.GPUAt(slot1), nodetest.GPUAt(slot2))
 	assert.Len(t, c.All(), 2, "it is known although it cannot be written down")
+}
+
+// Every key of the file, as it stays.
+func TestRosterFormat(t *testing.T) {
+	var c rosterGPU
+	filled.Value(&c)
+	c.unknown = durable.Unknown{"later": json.RawMessage(`{"a":1}`)}
+	path := filepath.Join(t.TempDir(), "gpus.json")
+	r, err := OpenRoster(path)
+	require.NoError(t, err)
+	r.gpus[c.PCIAddress] = &c
+	r.save(t.Context())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/gpus.json", data)
+	again, err := OpenRoster(path)
+	require.NoError(t, err)
+	assert.Equal(t, r.gpus, again.gpus)
+
+	// The keys of a newer version stay while it is the same GPU.
+	changed := c.GPU
+	changed.DriverVersion = "other"
+	again.Update(t.Context(), []gpu.GPU{changed}, nil, nil, "")
+	assert.Equal(t, c.unknown, again.gpus[c.PCIAddress].unknown)
+	changed.UUID = "other"
+	again.Update(t.Context(), []gpu.GPU{changed}, nil, nil, "")
+	assert.Empty(t, again.gpus[c.PCIAddress].unknown)
 }

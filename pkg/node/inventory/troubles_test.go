@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,7 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/filled"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -91,4 +95,25 @@ func TestTroublesOfOneGPUEndOneByOne(t *testing.T) {
 	troubles, err = OpenTroubles(path)
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.HealthEvent{dead, other}, troubles.List())
+}
+
+// Every key of the file, as it stays.
+func TestTroublesFormat(t *testing.T) {
+	var e trouble
+	filled.Value(&e)
+	e.unknown = durable.Unknown{"later": json.RawMessage(`{"a":1}`)}
+	path := filepath.Join(t.TempDir(), "health.json")
+	troubles, err := OpenTroubles(path)
+	require.NoError(t, err)
+	troubles.events = []trouble{e}
+	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", Message: "lost"}
+	troubles.Add(t.Context(), other)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/health.json", data)
+	again, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, troubles.events, again.events)
+	again.Over(t.Context(), other)
+	assert.Equal(t, []trouble{e}, again.events, "with the keys of a newer version")
 }

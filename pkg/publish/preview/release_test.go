@@ -69,7 +69,7 @@ func snapshot(t *testing.T, file string) v1beta1.ProfileSnapshot {
 	require.NoError(t, err)
 	var p v1beta1.PartitionProfile
 	require.NoError(t, yaml.UnmarshalStrict(data, &p))
-	return v1beta1.ProfileSnapshot{ProfileName: "to", Source: v1beta1.FromPlan, Rules: p.Spec.Rules}
+	return profile.Snapshot("to", p.Spec.Rules)
 }
 
 // randomNode is a node some of whose GPUs are held: as its plugin reports it, what claims hold,
@@ -160,7 +160,7 @@ func TestGPUsThatAreNotKnown(t *testing.T) {
 		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future"},
 		{Name: "something", Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3"},
 	}}
-	got, err = Of(n, v1beta1.ProfileSnapshot{ProfileName: "p", Rules: []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}}, nil)
+	got, err = Of(n, profile.Snapshot("p", []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}), nil)
 	require.NoError(t, err)
 	assert.Equal(t, Release{Unknown: []string{"gpu-0000-c1-00-0", "something"}}, got)
 }

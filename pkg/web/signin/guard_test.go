@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -107,6 +108,11 @@ func TestWithoutAToken(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `action="/login"`)
 	assert.Contains(t, w.Body.String(), `value="/nodes/node-0001"`, "the form leads back")
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	asset := regexp.MustCompile(`href="(/assets/[^"]+)"`).FindStringSubmatch(w.Body.String())
+	require.NotNil(t, asset, "the form has a style")
+	w = get(h, asset[1], "")
+	assert.Equal(t, http.StatusOK, w.Code, asset[1])
+	assert.NotEmpty(t, w.Body.String(), asset[1])
 }
 
 // Each user sees what they may list, and nothing else is in the answer.

@@ -143,12 +143,14 @@ type GPUNodeStatus struct {
 	Node *NodeReport `json:"node,omitempty"`
 }
 
-// Bounds of texts that the controller writes, in bytes.
+// Bounds of what the controller writes. Texts are in bytes.
 const (
 	// MaxConditionMessage is the maximum length of the message of a condition.
 	MaxConditionMessage = 2048
 	// MaxRecordMessage is the maximum length of the message of a finished switch.
 	MaxRecordMessage = 1024
+	// MaxPausedLabels is the maximum number of labels that a switch pauses.
+	MaxPausedLabels = 16
 )
 
 // Source says where the name of a node's profile comes from.

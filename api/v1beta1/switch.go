@@ -115,7 +115,7 @@ type Switch struct {
 	// clients.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="must be names and values of labels"
 	PausedLabels map[string]string `json:"pausedLabels,omitempty"`
 	// NodeTaintRequired is true if the node is tainted regardless of the policy, because several pods

@@ -359,9 +359,29 @@ func TestWhoDoesNotCount(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
 }
 
+// Ready sums the other conditions up.
+func TestReady(t *testing.T) {
+	f := newFleet(t, 2, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("100%"), MaxFailures: intOrPercent("50%")}).decide()
+	assert.False(t, f.ready())
+	f.arrive().decide()
+	require.Equal(t, names.ReasonComplete, f.progressing())
+	assert.True(t, f.ready())
+	f.profile = version("2")
+	f.decide().fail("node-00").node("node-00").Admitted = ""
+	f.arrive().decide()
+	require.Equal(t, names.ReasonComplete, f.progressing())
+	assert.False(t, f.ready(), "a node has failed")
+	assert.Equal(t, names.ReasonNodesFailed, meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionReady).Reason)
+}
+
+func (f *fleet) ready() bool {
+	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionReady)
+}
+
 func TestNothingToDo(t *testing.T) {
 	f := newFleet(t, 0, v1beta1.RolloutStrategy{}).decide()
 	assert.Equal(t, names.ReasonNoNodes, f.progressing())
+	assert.True(t, f.ready())
 	assert.Nil(t, f.plan.Status.History[0].CompletionTime)
 	f = newFleet(t, 2, v1beta1.RolloutStrategy{})
 	f.profile = nil

@@ -155,7 +155,7 @@ const (
 	// evicted for it.
 	EventDefragmentation = "Defragmentation"
 	// EventProfileReplaced (Warning): a label of the node replaced the value of
-	// `spec.profile`.
+	// `spec.profileName`.
 	EventProfileReplaced = "ProfileReplaced"
 	// EventConfigMapInvalid (Warning, on the ConfigMap): configurations in it cannot be used.
 	// Nodes that name them keep what they have.

@@ -18,9 +18,9 @@ const (
 	// LabelFromProject (PartitionProfile): `true` if the profile was created from a configuration of
 	// another project that a node's label names, and follows it.
 	LabelFromProject = "tranche.dev/from-project"
-	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profile` was set from.
+	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profileName` was set from.
 	AnnotationProfileFrom = "tranche.dev/profile-from"
-	// AnnotationProfileSet (GPUNode): the value that they set. If `spec.profile` differs,
+	// AnnotationProfileSet (GPUNode): the value that they set. If `spec.profileName` differs,
 	// somebody has changed it since.
 	AnnotationProfileSet = "tranche.dev/profile-set"
 	// LabelMIGConfig (Node): name of a configuration of mig-parted, with

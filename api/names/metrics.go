@@ -83,7 +83,7 @@ const (
 	MetricGPUNodesOverdue = "tranche_gpu_nodes_overdue"
 	// MetricGPUNodes: Nodes with GPUs by the state of their switch.
 	MetricGPUNodes = "tranche_gpu_nodes"
-	// MetricPlanNodes: Nodes of a PartitionPlan, by what status.nodes counts.
+	// MetricPlanNodes: Nodes of a PartitionPlan, by what status.nodeCounts counts.
 	MetricPlanNodes = "tranche_plan_nodes"
 	// MetricPlanStopped: 1 if the PartitionPlan has stopped because nodes failed, otherwise 0.
 	MetricPlanStopped = "tranche_plan_stopped"

@@ -13,8 +13,8 @@ const (
 	ReasonNone = "None"
 )
 
-// Reasons of ConditionReady while the node keeps what is applied, of ConditionOverruled
-// and of ConditionConflict.
+// Reasons of ConditionReady while the node keeps what is applied, of ConditionOverridden
+// and of ConditionConflicted.
 const (
 	// ReasonProfileNotFound: there is no such profile. `kubectl tranche profiles` lists
 	// them.
@@ -24,11 +24,13 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonNodeNotFound: the Node is gone: `kubectl delete gpunode NODE`.
 	ReasonNodeNotFound = "NodeNotFound"
-	// ReasonControlPlaneNotNamed: a control plane node follows only `spec.profile` of its
+	// ReasonControlPlaneNotNamed: a control plane node follows only `spec.profileName` of its
 	// GPUNode, which is empty.
 	ReasonControlPlaneNotNamed = "ControlPlaneNotNamed"
 	// ReasonNoReport: the plugin has not reported yet. Check the node's plugin.
 	ReasonNoReport = "NoReport"
+	// ReasonProtocolUnknown: the node's plugin is newer than the controller. Update the controller.
+	ReasonProtocolUnknown = "ProtocolUnknown"
 	// ReasonConflict: another system serves GPUs of the node. Remove it.
 	ReasonConflict = "Conflict"
 	// ReasonOtherOwner: the message names the system that serves GPUs of the node.
@@ -38,10 +40,10 @@ const (
 	// ReasonConfigMapInvalid: the ConfigMap with the configuration that the node's label
 	// names, or the configuration, is invalid. Correct what the message names.
 	ReasonConfigMapInvalid = "ConfigMapInvalid"
-	// ReasonPlanOverruled: the node's label or `spec.profile` names another profile than the
+	// ReasonPlanOverridden: the node's label or `spec.profileName` names another profile than the
 	// plan that selects the node. Remove it for the plan to apply.
-	ReasonPlanOverridden = "PlanOverruled"
-	// ReasonSpecHolds: labels are ignored on control plane nodes. Set `spec.profile` of the
+	ReasonPlanOverridden = "PlanOverridden"
+	// ReasonSpecHolds: labels are ignored on control plane nodes. Set `spec.profileName` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"
 )
@@ -85,7 +87,7 @@ const (
 	ReasonNoNodes = "NoNodes"
 	// ReasonInvalidSelector: the nodeSelector is invalid, so the plan selects no node.
 	ReasonInvalidSelector = "InvalidSelector"
-	// ReasonNodesFailed: nodes have failed: `status.failed` lists them.
+	// ReasonNodesFailed: nodes have failed: `status.failedNodes` lists them.
 	ReasonNodesFailed = "NodesFailed"
 	// ReasonUnhealthy: a GPU of the node became unhealthy after the switch.
 	ReasonUnhealthy = "Unhealthy"

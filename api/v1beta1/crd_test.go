@@ -1,6 +1,7 @@
 package v1beta1_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -337,31 +338,53 @@ func TestGPUNodes(t *testing.T) {
 	node := func(name, rest string) string {
 		return "apiVersion: tranche.dev/v1beta1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
 	}
+	gpus := func(n int, more string) (all string) {
+		for i := range n {
+			all += fmt.Sprintf("{name: g%d, vendor: amd, product: x, index: 0, %s},", i, more)
+		}
+		return all
+	}
+	changes := func(n, kept int) (all string) {
+		for i := range n {
+			all += fmt.Sprintf("{gpu: g%d, description: x, keptDevices: [%s]},", i, strings.Repeat("a,", kept))
+		}
+		return all
+	}
+	moves := func(n, devices int) string {
+		return strings.Repeat("{namespace: a, name: b, uid: c, ownerUID: d, toNodeName: e, toDevices: [a], fromDevices: ["+strings.Repeat("a,", devices)+"]},", n)
+	}
 	for _, rest := range []string{
-		"", "spec: {profile: all-1g.24gb-me, paused: true}", "spec: {profile: ''}",
-		"status: {state: Draining, desired: {profile: p, source: Spec, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
+		"", "spec: {profileName: all-1g.24gb-me, paused: true}", "spec: {profileName: ''}",
+		"status: {state: Draining, desired: {profileName: p, source: Spec, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
 		// The controller's own default may be longer than what a profile can say.
-		"status: {switch: {id: a, attempt: 1, started: '2026-11-21T20:00:00.000000Z', since: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
+		"status: {switch: {id: a, attempt: 1, startTime: '2026-11-21T20:00:00.000000Z', stateChangeTime: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
+		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, "partitions: ["+strings.Repeat("a,", 64)+"], heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
+		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(8, v1beta1.MaxKeptDevices) + "]}}}",
 	} {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
 	}
 	for rest, want := range map[string]string{
-		"spec: {profile: Big}":                                 "spec.profile: Invalid value",
-		"spec: {profile: a..b}":                                "spec.profile: Invalid value",
-		"spec: {profile: " + strings.Repeat("p", 64) + "}":     "spec.profile: Too long: may not be more than 63",
-		"spec: {paused: on please}":                            "spec.paused: Invalid value",
-		"spec: {profiles: x}":                                  "spec.profiles: unknown",
-		"status: {state: Confused}":                            "status.state: Unsupported value",
-		"status: {desired: {profile: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
-		"status: {desired: {profile: p, source: Spec}}":        "status.desired.hash: Required value",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                  "status.node.gpus[1]: Duplicate value",
-		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                             "status.node.owners: Too many",
-		"status: {node: {owners: [" + strings.Repeat("a", v1beta1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}": "status.node.gpus[0].problem: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}": "status.node.gpus[0].pending: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                    "status.node.gpus[0].held: Too many",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                 "status.node.gpus[0].partitions[0]: Too long",
+		"spec: {profileName: Big}":                                 "spec.profileName: Invalid value",
+		"spec: {profileName: a..b}":                                "spec.profileName: Invalid value",
+		"spec: {profileName: " + strings.Repeat("p", 64) + "}":     "spec.profileName: Too long: may not be more than 63",
+		"spec: {paused: on please}":                                "spec.paused: Invalid value",
+		"spec: {profiles: x}":                                      "spec.profiles: unknown",
+		"status: {state: Confused}":                                "status.state: Unsupported value",
+		"status: {desired: {profileName: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
+		"status: {desired: {profileName: p, source: Spec}}":        "status.desired.hash: Required value",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                                                                                                       "status.node.gpus[1]: Duplicate value",
+		"status: {node: {otherSystems: [" + strings.Repeat("a,", v1beta1.MaxOtherSystems+1) + "]}}":                                                                                                                                     "status.node.otherSystems: Too many",
+		"status: {node: {otherSystems: [" + strings.Repeat("a", v1beta1.MaxListedText+1) + "]}}":                                                                                                                                        "status.node.otherSystems[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                      "status.node.gpus[0].problem: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                      "status.node.gpus[0].pending: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                                 "status.node.gpus[0].heldDevices: Too many",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                                                                                                      "status.node.gpus[0].partitions[0]: Too long",
+		"status: {node: {gpus: [" + gpus(13, "partitions: ["+strings.Repeat("a,", 60)+"], heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
+		"status: {node: {gpus: [" + gpus(5, "problem: "+strings.Repeat("a", v1beta1.MaxReportText)) + "]}}":                                                                                                                             "status.node.gpus: Invalid value: have more than 16384 characters of problem and pending together",
+		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(9, 57) + "]}}}":                                                                                                                     "status.node.task.changes: Invalid value: have more than 512 keptDevices together",
+		"status: {conditions: [{type: A, status: 'True', reason: R, lastTransitionTime: '2026-11-21T20:00:00Z', message: " + strings.Repeat("a", v1beta1.MaxConditionMessage+1) + "}]}":                                                 "status.conditions: Invalid value: a condition has",
+		"status: {defragmentation: {id: a, state: Evicting, pod: {namespace: a, name: b, uid: c}, devices: [a], startTime: '2026-11-21T20:00:00.000000Z', deadlineTime: '2026-11-21T20:00:00.000000Z', moves: [" + moves(5, 52) + "]}}": "status.defragmentation.moves: Invalid value: have more than 256 devices together",
 	} {
 		assert.Contains(t, r.judge(t, node("node-a", rest)), want, rest)
 	}

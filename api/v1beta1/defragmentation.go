@@ -27,13 +27,22 @@ const (
 	DefragmentationAborted DefragmentationState = "Aborted"
 )
 
+// Bounds of a defragmentation, in addition to MaxGPUs devices for the pod and for each move.
+const (
+	// MaxReservedDevices is the maximum number of reserved devices.
+	MaxReservedDevices = 512
+	// MaxMoves is the maximum number of moves, MaxMovedDevices that of their devices.
+	MaxMoves, MaxMovedDevices = 16, 256
+)
+
 // Defragmentation makes room for a waiting pod on the node by moving other pods. The last one
 // of a node is kept after it has ended.
 type Defragmentation struct {
 	// ID identifies the defragmentation. It is the value of the taint of the reserved devices.
 	//
 	// +kubebuilder:validation:MaxLength=63
-	ID    string               `json:"id"`
+	ID string `json:"id"`
+	// State is the state of the defragmentation.
 	State DefragmentationState `json:"state"`
 	// Pod is the waiting pod.
 	Pod PodReference `json:"pod"`
@@ -41,28 +50,33 @@ type Defragmentation struct {
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Devices []string `json:"devices"`
-	// Reserved are the devices that overlap them. The plugin taints these until the
-	// defragmentation ends, or until Deadline, so that no other pod takes the room.
+	// ReservedDevices are the devices that overlap them. The plugin taints these until the
+	// defragmentation ends, or until DeadlineTime, so that no other pod takes the room.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ReservedDevices []string `json:"reservedDevices,omitempty"`
 	// Moves are the pods to evict.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(m, size(m.fromDevices) + size(m.toDevices)).sum() <= 256",message="have more than 256 devices together"
 	Moves []DefragmentationMove `json:"moves"`
-	// Started is the time at which it started.
+	// StartTime is the time at which it started.
 	StartTime metav1.MicroTime `json:"startTime"`
-	// Deadline is the time at which the reservation ends, even if no controller runs.
+	// DeadlineTime is the time at which the reservation ends, even if no controller runs.
 	DeadlineTime metav1.MicroTime `json:"deadlineTime"`
-	// Ended is the time at which it succeeded or was aborted.
+	// EndTime is the time at which it succeeded or was aborted.
 	//
 	// +optional
 	EndTime *metav1.MicroTime `json:"endTime,omitempty"`
-	// Evictions are the times of the node's evictions in the last hour, including those of
+	// EvictionTimes are the times of the node's evictions in the last hour, including those of
 	// earlier defragmentations.
 	//
 	// +optional
@@ -78,28 +92,54 @@ type Defragmentation struct {
 
 // PodReference identifies a pod, also among pods of the same name.
 type PodReference struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
+	// Namespace is the namespace of the pod.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+	// Name is the name of the pod.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// UID is the UID of the pod.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]*$`
+	UID types.UID `json:"uid"`
 }
 
 // DefragmentationMove is a pod to evict, and what it holds.
 type DefragmentationMove struct {
 	PodReference `json:",inline"`
-	// Owner is the UID of its controller, which recreates it.
+	// OwnerUID is the UID of its controller, which recreates it.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]*$`
 	OwnerUID types.UID `json:"ownerUID"`
-	// From are the devices that it holds on the node.
+	// FromDevices are the devices that it holds on the node.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	FromDevices []string `json:"fromDevices"`
-	// Node and To are a place that the pod's replacement fits in. The scheduler may
-	// choose another one.
+	// ToNodeName is a node that the pod's replacement fits on. The scheduler may choose another
+	// one.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	ToNodeName string `json:"toNodeName"`
+	// ToDevices are devices of that node that the replacement can have.
+	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ToDevices []string `json:"toDevices"`
-	// Evicted is the time at which the pod was evicted.
+	// EvictionTime is the time at which the pod was evicted.
 	//
 	// +optional
 	EvictionTime *metav1.MicroTime `json:"evictionTime,omitempty"`

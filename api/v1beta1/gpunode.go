@@ -11,27 +11,31 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=gpun
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.desired.profile`
-// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
+// +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.desired.profileName`
+// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profileName`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
-// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
-// +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.node.count`
-// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.free`
-// +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.held`
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.stateChangeTime`
+// +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.node.gpuCount`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.freeGPUs`
+// +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.claimCount`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.desired.source`,priority=1
-// +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.plan`,priority=1
+// +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.planName`,priority=1
 // +kubebuilder:printcolumn:name="Set By",type=string,JSONPath=`.metadata.annotations.tranche\.dev/profile-from`,priority=1
-// +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=`.status.switch.deadline`,priority=1
+// +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=`.status.switch.deadlineTime`,priority=1
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.switch.attempt`,priority=1
-// +kubebuilder:printcolumn:name="Next Attempt",type=string,JSONPath=`.status.switch.retry`,priority=1
+// +kubebuilder:printcolumn:name="Next Attempt",type=string,JSONPath=`.status.switch.retryTime`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type GPUNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Spec is the desired state of the node.
+	//
 	// +optional
 	Spec GPUNodeSpec `json:"spec,omitempty"`
+	// Status is the observed state of the node. The controller and the node's plugin write it.
+	//
 	// +optional
 	Status GPUNodeStatus `json:"status,omitempty"`
 }
@@ -57,7 +61,7 @@ type GPUNodeList struct {
 
 // GPUNodeSpec is the desired state of the node.
 type GPUNodeSpec struct {
-	// Profile is the name of the desired PartitionProfile. The controller sets it from the node's
+	// ProfileName is the name of the desired PartitionProfile. The controller sets it from the node's
 	// label tranche.dev/profile and those of other projects that it follows, and records the
 	// label in the annotation tranche.dev/profile-from. Without a profile, the PartitionPlan that
 	// selects the node applies, and without one the profile "default", if it exists.
@@ -76,18 +80,22 @@ type GPUNodeSpec struct {
 // GPUNodeStatus is the observed state of the node. The controller writes everything
 // except Node, which the node's plugin writes.
 type GPUNodeStatus struct {
+	// ObservedGeneration is the generation that the controller's part of the status belongs to.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Desired is the profile that the node should have. It changes when the rollout admits the
 	// node.
 	//
 	// +optional
 	Desired *ProfileSnapshot `json:"desired,omitempty"`
-	// Wanted is the hash of the profile that the node waits to be admitted to. It is empty if the
+	// RequestedHash is the hash of the profile that the node waits to be admitted to. It is empty if the
 	// node waits for none.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RequestedHash string `json:"requestedHash,omitempty"`
-	// Admitted is the hash of the profile that the rollout has admitted the node to. The node may
+	// AdmittedHash is the hash of the profile that the rollout has admitted the node to. The node may
 	// begin to switch to it.
 	//
 	// +optional
@@ -97,11 +105,12 @@ type GPUNodeStatus struct {
 	//
 	// +optional
 	Applied *ProfileSnapshot `json:"applied,omitempty"`
-	// State is the step of the switch from one to the other.
+	// State is the step of the switch from one to the other. It is part of the protocol between
+	// controller and plugin; programs should read the conditions instead.
 	//
 	// +optional
 	State State `json:"state,omitempty"`
-	// Since is the time at which State began.
+	// StateChangeTime is the time at which State began.
 	//
 	// +optional
 	StateChangeTime *metav1.Time `json:"stateChangeTime,omitempty"`
@@ -115,19 +124,34 @@ type GPUNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	History []SwitchRecord `json:"history,omitempty"`
-	// Defragmentation is the last one on the node, which moves pods to make room for another.
+	// Defragmentation is the last defragmentation of the node, which moves pods to make room for
+	// another pod.
 	//
 	// +optional
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`
+	// Conditions are Ready, Switching, RolloutPending, Overridden and Conflicted.
+	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.type) <= 64 && size(c.reason) <= 128 && size(c.message) <= 2048)",message="a condition has a type of at most 64 characters, a reason of 128 and a message of 2048"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Node is what the node's plugin reports.
 	//
 	// +optional
 	Node *NodeReport `json:"node,omitempty"`
 }
+
+// Bounds of what the controller writes. Texts are in bytes.
+const (
+	// MaxConditionMessage is the maximum length of the message of a condition.
+	MaxConditionMessage = 2048
+	// MaxRecordMessage is the maximum length of the message of a finished switch.
+	MaxRecordMessage = 1024
+	// MaxPausedLabels is the maximum number of labels that a switch pauses.
+	MaxPausedLabels = 16
+)
 
 // Source says where the name of a node's profile comes from.
 //
@@ -147,17 +171,21 @@ const (
 // ProfileSnapshot is a copy of a profile. A switch in progress does not depend on later
 // changes of the profile, and can be rolled back after the profile is deleted.
 type ProfileSnapshot struct {
-	// Profile is its name, or empty for no profile.
+	// ProfileName is its name, or empty for no profile.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	ProfileName string `json:"profileName,omitempty"`
 	// Source says where the name comes from.
 	Source Source `json:"source"`
-	// Plan is the name of the PartitionPlan, for the source Plan.
+	// PlanName is the name of the PartitionPlan, for the source Plan.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	PlanName string `json:"planName,omitempty"`
 	// Hash is a hash of name and rules.
+	//
+	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
 	// RulesVersion is the version of the API in whose shape rules are.
 	//

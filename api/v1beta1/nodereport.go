@@ -2,44 +2,66 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeReport is what the node's plugin observes.
+// NodeReport is what the node's plugin observes. The plugin truncates lists and texts to their
+// bounds, those of the last GPUs first. All GPUs together have at most 1536 partitions and held
+// devices, and 16384 characters of problem and pending, so that the API server can store the object.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.partitions) ? size(g.partitions) : 0) + (has(g.heldDevices) ? size(g.heldDevices) : 0)).sum() <= 1536",message="have more than 1536 partitions and heldDevices together",fieldPath=".gpus"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problem) ? size(g.problem) : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problem and pending together",fieldPath=".gpus"
 type NodeReport struct {
+	// PluginVersion is the version of the plugin, for people.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
+	PluginVersion string `json:"pluginVersion,omitempty"`
+	// ProtocolVersion is the version of the protocol between controller and plugin that the
+	// plugin follows: what status.switch asks of it, and what it answers in task. A controller
+	// begins no switch on a node whose plugin follows a newer one than it knows.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ProtocolVersion int32 `json:"protocolVersion,omitempty"`
 	// BootID is the kernel's boot ID, which changes with a reboot.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	BootID string `json:"bootID,omitempty"`
-	// GPUs are the node's GPUs in PCI order.
+	// GPUs are the node's GPUs in PCI order. They are absent if the node has more than 64.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	GPUs []GPUReport `json:"gpus,omitempty"`
-	// Count is the number of GPUs. It and the next two numbers are present even if 0,
+	// GPUCount is the number of GPUs. It and the next two numbers are present even if 0,
 	// because tables show them.
 	//
 	// +optional
 	GPUCount int32 `json:"gpuCount"`
-	// Free is the number of healthy GPUs of which no claim holds a device.
+	// FreeGPUs is the number of healthy GPUs of which no claim holds a device.
 	//
 	// +optional
 	FreeGPUs int32 `json:"freeGPUs"`
-	// Held is the number of claims that hold a device of the GPUs.
+	// ClaimCount is the number of claims that hold a device of the GPUs.
 	//
 	// +optional
 	ClaimCount int32 `json:"claimCount"`
-	// Owners describe other systems that serve GPUs of the node.
+	// OtherSystems describe other systems that serve GPUs of the node. The plugin names the first 16.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
 	OtherSystems []string `json:"otherSystems,omitempty"`
-	// Applied is the hash of the applied profile.
+	// AppliedHash is the hash of the applied profile.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	AppliedHash string `json:"appliedHash,omitempty"`
-	// Taints identifies the Switch, and its Order, that the device taints in the node's
+	// PublishedTaints identifies the Switch, and its TaintGeneration, that the device taints in the node's
 	// ResourceSlices belong to. It is reported after the API server has accepted the
 	// slices. It is absent if no device is tainted for a switch.
 	//
@@ -50,15 +72,16 @@ type NodeReport struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	InputHash string `json:"inputHash,omitempty"`
-	// Unhealthy are the GPUs with the taint gpu.tranche.dev/unhealthy.
+	// UnhealthyGPUs are the GPUs with the taint gpu.tranche.dev/unhealthy.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	UnhealthyGPUs []UnhealthyGPU `json:"unhealthyGPUs,omitempty"`
-	// Unprepared lists the first claims that the node's hardware or driver cannot prepare.
+	// UnpreparedClaims lists the first claims that the node's hardware or driver cannot prepare.
 	// Invalid claims are not listed.
 	//
 	// +optional
@@ -66,7 +89,8 @@ type NodeReport struct {
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=8
 	UnpreparedClaims []UnpreparedClaim `json:"unpreparedClaims,omitempty"`
-	// Task is the plugin's last report on the Switch.
+	// Task is the plugin's last report on the Switch. It is part of the protocol between
+	// controller and plugin, and can change in any version: programs should not read it.
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
@@ -77,35 +101,46 @@ type UnhealthyGPU struct {
 	// Name is the name of the GPU.
 	//
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// Since is the time at which it was found.
+	// DetectionTime is the time at which it was found.
 	DetectionTime metav1.Time `json:"detectionTime"`
 }
 
 // UnpreparedClaim is a claim that could not be prepared.
 type UnpreparedClaim struct {
-	// +kubebuilder:validation:MaxLength=253
+	// Namespace is the namespace of the claim.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
+	// Name is the name of the claim.
+	//
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// +kubebuilder:validation:MaxLength=128
+	// UID is the UID of the claim.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]*$`
 	UID string `json:"uid"`
-	// Since is the time at which it first failed.
+	// FirstFailureTime is the time at which it first failed.
 	FirstFailureTime metav1.Time `json:"firstFailureTime"`
 	// Message says why.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
 // PublishedTaints identifies the taint request that the published device taints fulfill.
 type PublishedTaints struct {
-	// Switch is the ID of the Switch.
+	// SwitchID is the ID of the Switch.
 	//
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	SwitchID string `json:"switchID"`
-	// Order is the Order of that Switch.
+	// TaintGeneration is the TaintGeneration of that Switch.
 	TaintGeneration int32 `json:"taintGeneration"`
 	// Withheld is true if the API server drops device taints, so that the plugin publishes
 	// only those of these devices that claims hold. Another pod with the same claim can
@@ -115,20 +150,46 @@ type PublishedTaints struct {
 	Withheld bool `json:"withheld,omitempty"`
 }
 
-// MaxReportText is the maximum length of each text of a report, in bytes.
-const MaxReportText = 4096
+// ProtocolVersion is the newest protocol between controller and plugin that this version knows.
+const ProtocolVersion = 1
+
+// Bounds of what the plugin writes, so that the API server can store each GPUNode. Texts are in
+// bytes; sums are over all GPUs.
+const (
+	// MaxGPUs is the maximum number of listed GPUs.
+	MaxGPUs = 64
+	// MaxGPUNames is the maximum number of partitions of a GPU, and of its held devices.
+	// MaxSumOfNames is the maximum sum of both.
+	MaxGPUNames, MaxSumOfNames = 128, 1536
+	// MaxReportText is the maximum length of problem, of pending, and of the message of a task.
+	// MaxSumOfTexts is the maximum sum of the first two.
+	MaxReportText, MaxSumOfTexts = 4096, 16384
+	// MaxProduct is the maximum length of a product name.
+	MaxProduct = 64
+	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
+	// their descriptions, and of the messages of unprepared claims and of blockers.
+	MaxOtherSystems, MaxListedText = 16, 512
+	// MaxChange is the maximum length of the description of a change.
+	MaxChange = 128
+	// MaxKeptDevices and MaxSumOfKept are the maximum number of kept devices, and of their sum.
+	MaxKeptDevices, MaxSumOfKept = 64, 512
+)
 
 // GPUReport is one GPU.
 type GPUReport struct {
 	// Name is the name of the GPU, derived from its PCI address as in device names.
 	//
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// +kubebuilder:validation:MaxLength=64
+	// Vendor is the vendor of the GPU: nvidia or amd.
+	//
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	Vendor string `json:"vendor"`
 	// Product is the product name.
 	//
-	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:MaxLength=64
 	Product string `json:"product"`
 	// Index is the GPU's index in the vendor's enumeration.
 	Index int32 `json:"index"`
@@ -137,25 +198,30 @@ type GPUReport struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	Mode string `json:"mode,omitempty"`
 	// Partitions are the names of the partitions that exist now.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Partitions []string `json:"partitions,omitempty"`
-	// Held are the names of the devices that claims hold.
+	// HeldDevices are the names of the devices that claims hold.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	HeldDevices []string `json:"heldDevices,omitempty"`
-	// Slice is a hash of the devices that the plugin publishes of the GPU, to compare with
+	// SliceHash is a hash of the devices that the plugin publishes of the GPU, to compare with
 	// the API server's ResourceSlices.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	SliceHash string `json:"sliceHash,omitempty"`
 	// Problem explains why the GPU cannot be used, or only in part.
 	//
@@ -169,5 +235,5 @@ type GPUReport struct {
 	Pending string `json:"pending,omitempty"`
 }
 
-// HasGPUs reports whether the node has GPUs. If they are too many to list, only Count is set.
+// HasGPUs reports whether the node has GPUs. If they are too many to list, only GPUCount is set.
 func (r *NodeReport) HasGPUs() bool { return r.GPUCount > 0 || len(r.GPUs) > 0 }

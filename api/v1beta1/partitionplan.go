@@ -12,18 +12,18 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pplan
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.spec.profile`
-// +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.target`
-// +kubebuilder:printcolumn:name="Step",type=integer,JSONPath=`.status.step`
-// +kubebuilder:printcolumn:name="Steps",type=integer,JSONPath=`.status.steps`
-// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.selected`
-// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.nodes.updated`
-// +kubebuilder:printcolumn:name="Switching",type=integer,JSONPath=`.status.nodes.switching`
-// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.nodes.failed`
+// +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.spec.profileName`
+// +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.targetRevision`
+// +kubebuilder:printcolumn:name="Step",type=integer,JSONPath=`.status.currentStep`
+// +kubebuilder:printcolumn:name="Steps",type=integer,JSONPath=`.status.stepCount`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeCounts.selected`
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.nodeCounts.updated`
+// +kubebuilder:printcolumn:name="Switching",type=integer,JSONPath=`.status.nodeCounts.switching`
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.nodeCounts.failed`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`
-// +kubebuilder:printcolumn:name="Waiting",type=integer,JSONPath=`.status.nodes.waiting`,priority=1
-// +kubebuilder:printcolumn:name="Set Aside",type=integer,JSONPath=`.status.nodes.setAside`,priority=1
-// +kubebuilder:printcolumn:name="Overruled",type=integer,JSONPath=`.status.nodes.overruled`,priority=1
+// +kubebuilder:printcolumn:name="Waiting",type=integer,JSONPath=`.status.nodeCounts.waiting`,priority=1
+// +kubebuilder:printcolumn:name="Set Aside",type=integer,JSONPath=`.status.nodeCounts.setAside`,priority=1
+// +kubebuilder:printcolumn:name="Overridden",type=integer,JSONPath=`.status.nodeCounts.overridden`,priority=1
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`,priority=1
@@ -31,7 +31,10 @@ type PartitionPlan struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Spec is which nodes get which profile, and how.
 	Spec PartitionPlanSpec `json:"spec"`
+	// Status is the observed state of the plan. The controller writes it.
+	//
 	// +optional
 	Status PartitionPlanStatus `json:"status,omitempty"`
 }
@@ -48,7 +51,7 @@ type PartitionPlanList struct {
 
 // PartitionPlanSpec defines which nodes get which profile, and how.
 type PartitionPlanSpec struct {
-	// Profile is the name of the PartitionProfile.
+	// ProfileName is the name of the PartitionProfile.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -58,8 +61,7 @@ type PartitionPlanSpec struct {
 	// control plane are never selected.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="operator must be In or NotIn with values, or Exists or DoesNotExist without",fieldPath=".matchExpressions"
-	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	NodeSelector *NodeSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between plans that select the same node: the highest wins, then the
 	// older plan. Default: 0.
 	//
@@ -82,10 +84,55 @@ type PartitionPlanSpec struct {
 	//
 	// +optional
 	Accepted *AcceptedFailures `json:"accepted,omitempty"`
-	// Undo has the nodes go back to another revision. `kubectl tranche rollout undo` sets it.
+	// Rejected rejects a revision: the nodes go back to another one. `kubectl tranche rollout
+	// undo` sets it.
 	//
 	// +optional
 	Rejected *RejectedRevision `json:"rejected,omitempty"`
+}
+
+// NodeSelector selects nodes by their labels. A node must match all of it. An empty one selects all
+// nodes.
+//
+// +structType=atomic
+// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, size(k) <= 317 && size(self.matchLabels[k]) <= 63)",message="must be names and values of labels",fieldPath=".matchLabels"
+type NodeSelector struct {
+	// MatchLabels are labels that the node has.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+	// MatchExpressions are requirements that the labels of the node meet.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	MatchExpressions []NodeRequirement `json:"matchExpressions,omitempty"`
+}
+
+// NodeRequirement is a requirement that a label of a node meets.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0",message="In and NotIn need values, Exists and DoesNotExist have none",fieldPath=".values"
+type NodeRequirement struct {
+	// Key is the label.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// Operator is In or NotIn (the label has, or does not have, one of the values), Exists or
+	// DoesNotExist.
+	//
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+	// Values are values of the label, for In and NotIn.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+	Values []string `json:"values,omitempty"`
 }
 
 // RolloutStrategy says in which order and how fast nodes get a revision.
@@ -107,10 +154,14 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// Topology also limits how many nodes may be switched at once in each zone or rack.
+	// TopologyLimits also limit how many nodes may be switched at once in each zone or rack. All
+	// of them hold. Default: none.
 	//
 	// +optional
-	TopologyLimits *TopologyLimit `json:"topologyLimits,omitempty"`
+	// +listType=map
+	// +listMapKey=topologyKey
+	// +kubebuilder:validation:MaxItems=4
+	TopologyLimits []TopologyLimit `json:"topologyLimits,omitempty"`
 	// Order is the order of the nodes. Default: emptiest first.
 	//
 	// +optional
@@ -169,11 +220,12 @@ type RolloutStep struct {
 //
 // +kubebuilder:validation:XValidation:rule="type(self.maxUnavailable) == string || self.maxUnavailable >= 1 && self.maxUnavailable <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".maxUnavailable"
 type TopologyLimit struct {
-	// Key is a node label, such as topology.kubernetes.io/zone. Nodes without it count as one
+	// TopologyKey is a node label, such as topology.kubernetes.io/zone. Nodes without it count as one
 	// zone.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	TopologyKey string `json:"topologyKey"`
 	// MaxUnavailable is how many of these nodes may be switched at once: a number, or a
 	// percentage of them, at least one.
@@ -186,7 +238,7 @@ type TopologyLimit struct {
 
 // NodeOrder is the order in which nodes get a revision.
 //
-// +kubebuilder:validation:XValidation:rule="self.by == 'Label' ? has(self.label) : !has(self.label)",message="is for by: Label, which needs it",fieldPath=".label"
+// +kubebuilder:validation:XValidation:rule="self.by == 'Label' ? has(self.labelKey) : !has(self.labelKey)",message="is for by: Label, which needs it",fieldPath=".labelKey"
 type NodeOrder struct {
 	// By is Emptiest (nodes whose GPUs the fewest claims hold come first) or Label.
 	// Default: Emptiest.
@@ -194,12 +246,13 @@ type NodeOrder struct {
 	// +optional
 	// +kubebuilder:default=Emptiest
 	By OrderBy `json:"by,omitempty"`
-	// Label is the node label to order by. Numbers are compared as numbers. Nodes without it
+	// LabelKey is the node label to order by. Numbers are compared as numbers. Nodes without it
 	// come last.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	LabelKey string `json:"labelKey,omitempty"`
 }
 
@@ -224,11 +277,13 @@ type Window struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=7
 	Days []Day `json:"days,omitempty"`
-	// Start and End are times of the day ("22:00"). An End before Start is on the next day.
+	// Start is the time of the day at which the window starts ("22:00").
 	//
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	Start string `json:"start"`
+	// End is the time of the day at which it ends. An End before Start is on the next day.
+	//
 	// +kubebuilder:validation:MaxLength=5
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	End string `json:"end"`
@@ -282,14 +337,16 @@ type AcceptedFailures struct {
 	Failures int32 `json:"failures"`
 }
 
-// RevisionUndo rejects a revision. It has no effect once there is another one.
+// RejectedRevision rejects a revision. It has no effect once there is another one.
 type RejectedRevision struct {
-	// Revision is the unwanted revision.
+	// Revision is the rejected revision.
 	//
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
-	// To is the revision to go back to. 0 means what the nodes would have without the plan.
+	// FallbackRevision is the revision to go back to. Default: none, and the nodes get what they
+	// would have without the plan.
 	//
-	// +kubebuilder:validation:Minimum=0
-	FallbackRevision int64 `json:"fallbackRevision"`
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	FallbackRevision int64 `json:"fallbackRevision,omitempty"`
 }

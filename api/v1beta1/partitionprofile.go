@@ -311,6 +311,7 @@ type GPUSelector struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^[ !#-%'-;=?-\[\]-~]+$`
 	Products []string `json:"products,omitempty"`
 	// PCIAddresses are PCI addresses: "0000:c1:00.0". Default: any.
 	//

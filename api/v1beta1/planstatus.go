@@ -15,52 +15,55 @@ type PartitionPlanStatus struct {
 	//
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// Target is the revision that nodes get: the newest one, except after an undo. 0 means that
+	// TargetRevision is the revision that nodes get: the newest one, unless it was rejected. 0 means that
 	// the plan gives the nodes no profile.
 	//
 	// +optional
 	TargetRevision int64 `json:"targetRevision,omitempty"`
-	// Step is the current step, beginning with 1. Steps is the number of steps, including the
-	// last one with all nodes.
+	// CurrentStep is the current step, beginning with 1.
 	//
 	// +optional
 	CurrentStep int32 `json:"currentStep,omitempty"`
+	// StepCount is the number of steps, including the last one with all nodes.
+	//
 	// +optional
 	StepCount int32 `json:"stepCount,omitempty"`
-	// Started is the time at which the rollout of the target began.
+	// StartTime is the time at which the rollout of the target began.
 	//
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// StepReached is the time at which all nodes of the step had the target and its soak began.
+	// StepReachedTime is the time at which all nodes of the step had the target and its soak began.
 	//
 	// +optional
 	StepReachedTime *metav1.Time `json:"stepReachedTime,omitempty"`
-	// EstimatedCompletion is the time at which the last node will have the target, estimated
+	// EstimatedCompletionTime is the time at which the last node will have the target, estimated
 	// from the switches so far. It is absent until one is complete.
 	//
 	// +optional
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
-	// SwitchDuration is the mean duration of the switches to the target so far.
+	// MeanSwitchDuration is the mean duration of the switches to the target so far: "1m30s".
 	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
 	MeanSwitchDuration *metav1.Duration `json:"meanSwitchDuration,omitempty"`
-	// Nodes counts the nodes.
+	// NodeCounts counts the nodes.
 	//
 	// +optional
 	NodeCounts PlanNodeCounts `json:"nodeCounts,omitempty"`
-	// Failed lists the first nodes that have failed.
+	// FailedNodes lists the first nodes that have failed.
 	//
 	// +optional
 	// +listType=map
-	// +listMapKey=node
+	// +listMapKey=nodeName
 	// +kubebuilder:validation:MaxItems=20
 	FailedNodes []PlanNode `json:"failedNodes,omitempty"`
-	// SetAside lists the first nodes that cannot be switched now. They do not count against
+	// SetAsideNodes lists the first nodes that cannot be switched now. They do not count against
 	// maxUnavailable, and are retried when what blocks them changes.
 	//
 	// +optional
 	// +listType=map
-	// +listMapKey=node
+	// +listMapKey=nodeName
 	// +kubebuilder:validation:MaxItems=20
 	SetAsideNodes []PlanNode `json:"setAsideNodes,omitempty"`
 	// Stopped is set if the plan has stopped, with the cause.
@@ -74,14 +77,18 @@ type PartitionPlanStatus struct {
 	// +listMapKey=revision
 	// +kubebuilder:validation:MaxItems=6
 	History []PlanRevision `json:"history,omitempty"`
+	// Conditions are Ready, Progressing, Paused, Degraded and Complete.
+	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.type) <= 64 && size(c.reason) <= 128 && size(c.message) <= 2048)",message="a condition has a type of at most 64 characters, a reason of 128 and a message of 2048"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PlanNodes counts the nodes of a plan. Each of the plan's nodes is counted as one of updated,
-// switching, waiting, failed, setAside, notReady and overruled.
+// PlanNodeCounts counts the nodes of a plan. Each of the plan's nodes is counted as one of updated,
+// switching, waiting, failed, setAside, notReady and overridden.
 type PlanNodeCounts struct {
 	// Selected is the number of nodes that the selector matches and that no other plan has.
 	//
@@ -113,7 +120,7 @@ type PlanNodeCounts struct {
 	//
 	// +optional
 	NotReady int32 `json:"notReady"`
-	// Overruled is the number of nodes that follow a label or their GPUNode's spec instead.
+	// Overridden is the number of nodes that follow a label or their GPUNode's spec instead.
 	//
 	// +optional
 	Overridden int32 `json:"overridden"`
@@ -121,9 +128,16 @@ type PlanNodeCounts struct {
 
 // PlanNode is a node of a plan, and what is wrong with it.
 type PlanNode struct {
+	// NodeName is the name of the node.
+	//
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 	// Reason is the reason of the failed switch, Unhealthy or ClaimsNotPrepared.
+	//
+	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
+	// Message explains Reason. The controller truncates it to the maximum length.
+	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
@@ -132,10 +146,11 @@ type PlanNode struct {
 // PlanStop is the cause for which a plan has stopped. It remains until the failures are
 // accepted or there is another revision, and does not stop nodes that go back.
 type PlanStop struct {
-	// Revision is the revision with which nodes failed, Failures their number.
+	// Revision is the revision with which nodes failed.
 	Revision int64 `json:"revision"`
+	// Failures is the number of nodes that failed.
 	Failures int32 `json:"failures"`
-	// Time is the time at which the plan stopped.
+	// StopTime is the time at which the plan stopped.
 	StopTime metav1.Time `json:"stopTime"`
 }
 
@@ -143,9 +158,13 @@ type PlanStop struct {
 type PlanRevision struct {
 	// Revision is its number, beginning with 1.
 	Revision int64 `json:"revision"`
-	// Profile is the name of the profile.
+	// ProfileName is the name of the profile.
+	//
+	// +kubebuilder:validation:MaxLength=63
 	ProfileName string `json:"profileName"`
 	// Hash is a hash of name and rules.
+	//
+	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
 	// RulesVersion is the version of the API in whose shape rules are.
 	//
@@ -158,12 +177,13 @@ type PlanRevision struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Rules *runtime.RawExtension `json:"rules,omitempty"`
-	// Created is the time at which the controller first saw the revision, Completed the time at
-	// which its last step ended.
+	// CreationTime is the time at which the controller first saw the revision.
 	CreationTime metav1.Time `json:"creationTime"`
+	// CompletionTime is the time at which its last step ended.
+	//
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// Rejected is true if the plan went back from the revision, by spec.undo or onFailure.
+	// Rejected is true if the plan went back from the revision, by spec.rejected or onFailure.
 	//
 	// +optional
 	Rejected bool `json:"rejected,omitempty"`

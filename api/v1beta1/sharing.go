@@ -130,6 +130,7 @@ type PartitionReplicas struct {
 	// Profile is one of profiles.
 	//
 	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profile string `json:"profile"`
 	// Count is the number of shares without an amount that fill a partition.
 	//

@@ -37,6 +37,8 @@ const (
 // Switch is a change of a node from one profile to another.
 type Switch struct {
 	// ID identifies the attempt.
+	//
+	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 	// From is the previous profile, which a rollback restores.
 	From ProfileSnapshot `json:"from"`
@@ -50,8 +52,10 @@ type Switch struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	GPUs []string `json:"gpus,omitempty"`
-	// Shrinking are the names of other GPUs. They do not change, but To does not offer
+	// ShrinkingGPUs are the names of other GPUs. They do not change, but To does not offer
 	// all of their devices. The plugin taints those devices, so that no displaced pod
 	// is scheduled to them. From state Tainted on, the list only grows, or a GPU moves
 	// from it to GPUs.
@@ -59,6 +63,8 @@ type Switch struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ShrinkingGPUs []string `json:"shrinkingGPUs,omitempty"`
 	// Withhold is true if the plugin does not publish those devices of GPUs that no claim
 	// holds. It is set if a claim that blocks the switch tolerates the taint, so that the
@@ -66,7 +72,7 @@ type Switch struct {
 	//
 	// +optional
 	Withhold bool `json:"withhold,omitempty"`
-	// Order is the revision of GPUs, Shrinking and Withhold. In state Tainted, the plugin reports
+	// TaintGeneration is the revision of GPUs, ShrinkingGPUs and Withhold, beginning with 1. In state Tainted, the plugin reports
 	// the changes again for each revision, after the API server has accepted the taints.
 	//
 	// +optional
@@ -76,7 +82,7 @@ type Switch struct {
 	//
 	// +optional
 	RebootRequired bool `json:"rebootRequired,omitempty"`
-	// Rebooted is true if the plugin was asked to reboot the node. A switch that fails
+	// RebootRequested is true if the plugin was asked to reboot the node. A switch that fails
 	// afterwards is not retried until the profile or its policy changes.
 	//
 	// +optional
@@ -96,35 +102,43 @@ type Switch struct {
 	InputHash string `json:"inputHash,omitempty"`
 	// Attempt counts the attempts for the same profile, beginning with 1.
 	Attempt int32 `json:"attempt"`
-	// Started is the time at which the attempt began, or at which it tainted GPUs, so that
+	// StartTime is the time at which the attempt began, or at which it tainted GPUs, so that
 	// waiting for other nodes does not count.
 	StartTime metav1.MicroTime `json:"startTime"`
-	// Since is the time at which the state began, Deadline the time by which it must end.
+	// StateChangeTime is the time at which the state began.
 	StateChangeTime metav1.MicroTime `json:"stateChangeTime"`
+	// DeadlineTime is the time by which the state must end.
+	//
 	// +optional
 	DeadlineTime *metav1.MicroTime `json:"deadlineTime,omitempty"`
-	// Paused has the original values of the node labels that were changed to pause GPU
+	// PausedLabels are the original values of the node labels that were changed to pause GPU
 	// clients.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="must be names and values of labels"
 	PausedLabels map[string]string `json:"pausedLabels,omitempty"`
-	// NodeTaint is true if the node is tainted regardless of the policy, because several pods
+	// NodeTaintRequired is true if the node is tainted regardless of the policy, because several pods
 	// can use a claim on a GPU that changes: the next one would get the GPU despite the
 	// device taint.
 	//
 	// +optional
 	NodeTaintRequired bool `json:"nodeTaintRequired,omitempty"`
-	// Evicted is the number of evicted pods.
+	// EvictedPods is the number of evicted pods.
 	//
 	// +optional
 	EvictedPods int32 `json:"evictedPods,omitempty"`
-	// Reason and Message explain why the switch is being rolled back or has failed.
+	// Reason is a word for why the switch is being rolled back or has failed.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
+	// Message explains Reason. The controller truncates it to the maximum length.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
-	// Retry is the time of the next attempt, after a failure.
+	// RetryTime is the time of the next attempt, after a failure.
 	//
 	// +optional
 	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
@@ -133,14 +147,27 @@ type Switch struct {
 // Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a namespace, it
 // is a device that the node still holds, although no pod needs it.
 type Blocker struct {
+	// Namespace is the namespace of the pod.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	// Name is the name of the pod, or of the device.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// UID is the UID of the pod.
+	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]*$`
 	UID types.UID `json:"uid,omitempty"`
 	// Message says why, for example the disruption budget that refused the eviction.
 	//
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
 }
 
@@ -157,23 +184,43 @@ const (
 
 // SwitchRecord is a finished switch.
 type SwitchRecord struct {
+	// FromProfileName is the name of the previous profile, or empty for no profile.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
 	FromProfileName string `json:"fromProfileName,omitempty"`
-	ToProfileName   string `json:"toProfileName,omitempty"`
-	// Repair is true if From and To are the same version of a profile, which the GPUs had lost.
+	// ToProfileName is the name of the profile to apply, or empty for no profile.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	ToProfileName string `json:"toProfileName,omitempty"`
+	// Repair is true if both are the same version of a profile, which the GPUs had lost.
 	//
 	// +optional
 	Repair bool `json:"repair,omitempty"`
 	// Result is Succeeded, RolledBack or Failed.
+	//
+	// +kubebuilder:validation:Enum=Succeeded;RolledBack;Failed
 	Result string `json:"result"`
+	// Reason is a word for why it did not succeed.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
+	// Message explains Reason. The controller truncates it to the maximum length.
+	//
 	// +optional
-	Message string           `json:"message,omitempty"`
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// StartTime is the StartTime of the Switch.
 	StartTime metav1.MicroTime `json:"startTime"`
 	// Duration is the time from the first taint, or from Planning if nothing was tainted, to
-	// the end.
+	// the end: "1m30s".
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
 	Duration metav1.Duration `json:"duration"`
-	// Evicted is the number of evicted pods.
+	// EvictedPods is the number of evicted pods.
 	//
 	// +optional
 	EvictedPods int32 `json:"evictedPods,omitempty"`
@@ -194,8 +241,8 @@ func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	return false
 }
 
-// OrdersTaints reports whether the node's plugin must taint devices for the switch: all devices
-// of Switch.GPUs, and those of Switch.Shrinking that Switch.To does not offer. A switch that
+// RequestsTaints reports whether the node's plugin must taint devices for the switch: all devices
+// of Switch.GPUs, and those of Switch.ShrinkingGPUs that Switch.To does not offer. A switch that
 // replaces another one in the middle of a drain keeps its taints until its own changes are
 // known.
 func (s *GPUNodeStatus) RequestsTaints() bool {

@@ -13,7 +13,7 @@ func TestAwaitsPlugin(t *testing.T) {
 	assert.False(t, status.AwaitsPlugin(nil), "there is no switch")
 	status.Switch = &v1beta1.Switch{ID: "2"}
 	for state, asks := range map[v1beta1.State]bool{
-		v1beta1.Idle: false, v1beta1.Planning: true, v1beta1.Waiting: false, v1beta1.Tainted: false, v1beta1.Draining: false,
+		v1beta1.Idle: false, v1beta1.Planning: true, v1beta1.Waiting: false, v1beta1.Tainted: true, v1beta1.Draining: false,
 		v1beta1.Applying: true, v1beta1.Rebooting: true, v1beta1.Verifying: false, v1beta1.RollingBack: true, v1beta1.Failed: false,
 	} {
 		status.State = state

@@ -170,7 +170,7 @@ func (r *profileRun) unlessInGPUNode(err error, profile string) error {
 }
 
 func inGPUNode(node, profile string) string {
-	return fmt.Sprintf(`kubectl patch gpunode %s --type=merge -p '{"spec":{"profile":"%s"}}'`, node, profile)
+	return fmt.Sprintf(`kubectl patch gpunode %s --type=merge -p '{"spec":{"profileName":"%s"}}'`, node, profile)
 }
 
 // known refuses the name of a profile that there is not.

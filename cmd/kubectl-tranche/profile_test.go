@@ -91,7 +91,7 @@ func TestSetProfile(t *testing.T) {
 		"no such node": {node: nodeNamed("node-b"), ours: objects(nil), profile: "cpx", err: `read node node-a: nodes "node-a" not found`},
 		"control plane": {node: nodeNamed("node-a", controlPlaneLabel, ""), ours: objects(follows("node-a", "old")), profile: "cpx",
 			err: `node-a belongs to the control plane, where the label tranche.dev/profile is ignored; set the profile in its GPUNode: ` +
-				`kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`},
+				`kubectl patch gpunode node-a --type=merge -p '{"spec":{"profileName":"cpx"}}'`},
 		"no GPUNode": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nGPUNode node-a does not exist yet; the profile is applied as soon as the plugin runs on the node.\n"},
 		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "GPUNode node-a does not exist; the plugin on the node creates it (see kubectl get gpunodes): "},
@@ -127,7 +127,7 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	})
 	err := r.set(t.Context(), "cpx")
 	require.ErrorContains(t, err, `label node node-a: nodes "node-a" is forbidden`)
-	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile, set the profile there: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`)
+	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile, set the profile there: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profileName":"cpx"}}'`)
 	kube.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})

@@ -46,7 +46,7 @@ func newRolloutCommand(o *options) *cobra.Command {
 			"Unset spec.paused of a PartitionPlan. If the plan has stopped because nodes failed, accept these\nfailures: it stops again when more nodes than spec.strategy.maxFailures fail after that."},
 		{"approve PLAN", "Approve the step that a plan waits for", "Set spec.approved of a PartitionPlan, so that the next step begins."},
 		{"undo PLAN", "Go back to an earlier revision",
-			"Set spec.undo of a PartitionPlan: its nodes go back, without steps and\nwindows. A later change of the profile is rolled out again."},
+			"Set spec.rejected of a PartitionPlan: its nodes go back, without steps and\nwindows. A later change of the profile is rolled out again."},
 	} {
 		cmd.AddCommand(newRolloutEdit(o, c.use, c.short, c.long))
 	}
@@ -211,5 +211,9 @@ func (r *rolloutRun) undo(p *v1beta1.PartitionPlan) (map[string]any, string, err
 	case to == 0:
 		said = fmt.Sprintf("%s gives its nodes no profile any more: no revision before %d was complete.", p.Name, far.Revision)
 	}
-	return map[string]any{"undo": v1beta1.RejectedRevision{Revision: far.Revision, FallbackRevision: to}}, said, nil
+	rejected := map[string]any{"revision": far.Revision, "fallbackRevision": nil} // A merge patch keeps what it does not name.
+	if to > 0 {
+		rejected["fallbackRevision"] = to
+	}
+	return map[string]any{"rejected": rejected}, said, nil
 }

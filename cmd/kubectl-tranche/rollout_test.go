@@ -43,6 +43,8 @@ func TestEditPlan(t *testing.T) {
 	older.Status.Stopped.Revision = 1
 	unseen := &gpunodes.Plan{}
 	unseen.Name = "canary"
+	rejected := planned(1, names.ReasonRollingOut)
+	rejected.Spec.Rejected = &v1beta1.RejectedRevision{Revision: 1, FallbackRevision: 1}
 	const hint = "\nTo see its progress: kubectl tranche rollout status canary\n"
 	for name, test := range map[string]struct {
 		plan  *gpunodes.Plan
@@ -74,10 +76,11 @@ func TestEditPlan(t *testing.T) {
 		"undo": {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1beta1.PartitionPlanSpec) {
 			s.Rejected = &v1beta1.RejectedRevision{Revision: 2, FallbackRevision: 1}
 		}, says: "canary goes back from revision 2 to revision 1."},
-		"undo the first":     {plan: first, what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
-		"undo to none":       {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
-		"undo to the future": {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
-		"undo nothing":       {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
+		"undo the first":             {plan: first, what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
+		"undo to none":               {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
+		"undo to none after another": {plan: rejected, what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
+		"undo to the future":         {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
+		"undo nothing":               {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -119,6 +119,9 @@ func (c *config) check() error {
 	if c.explain.After < 0 || c.explain.PerSecond <= 0 {
 		return errors.New("--explain-pending-after is less than 0, or --explain-pending-rate is not more than 0")
 	}
+	if n := len(c.options.PauseLabels); n > v1beta1.MaxPausedLabels {
+		return fmt.Errorf("--pause-labels has %d labels, at most %d are possible", n, v1beta1.MaxPausedLabels)
+	}
 	// The GPUNode's status has as many places.
 	if m := c.defragment; m.After < 0 || m.MaxPods < 1 || m.MaxPods > 16 || m.PerHour < 1 || m.PerHour > 1000 {
 		return errors.New("--defragment-after is less than 0, --defragment-max-pods is not from 1 to 16, or --defragment-evictions-per-hour is not from 1 to 1000")

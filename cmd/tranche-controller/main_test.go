@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ func TestBadFlags(t *testing.T) {
 		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
 		"no rate":         {[]string{"--explain-pending-rate=0"}, "--explain-pending-rate is not more than 0"},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
+		"too many labels": {[]string{"--pause-labels=" + strings.Repeat("a,", 16) + "a"}, "--pause-labels has 17 labels, at most 16 are possible"},
 		"too many moves":  {[]string{"--defragment-max-pods=17"}, "--defragment-max-pods is not from 1 to 16"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},

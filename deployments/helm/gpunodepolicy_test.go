@@ -26,13 +26,13 @@ func TestGPUNodePolicy(t *testing.T) {
 		maps.Copy(o, more)
 		return o
 	}
-	desired := object{"profile": "cpx", "source": "Label", "hash": "1"}
+	desired := object{"profileName": "cpx", "source": "Label", "hash": "1"}
 	before := gpuNode("node-a", object{
-		"spec":   object{"profile": "whole"},
-		"status": object{"desired": desired, "state": "Planning", "node": object{"count": int64(8)}},
+		"spec":   object{"profileName": "whole"},
+		"status": object{"desired": desired, "state": "Planning", "node": object{"gpuCount": int64(8)}},
 	})
 	after := func(spec, status object) object { return gpuNode("node-a", object{"spec": spec, "status": status}) }
-	report := object{"count": int64(7), "task": object{"switch": "1", "state": "Planning", "phase": "Planned"}}
+	report := object{"gpuCount": int64(7), "task": object{"switchID": "1", "state": "Planning", "phase": "Planned"}}
 	const (
 		noNode = "the token names no node: tranche-kubelet-plugin may write GPUNodes only from its pods, with the token that the kubelet mounts there"
 		spec   = "tranche-kubelet-plugin may not say which profile a GPUNode should follow"
@@ -57,22 +57,22 @@ func TestGPUNodePolicy(t *testing.T) {
 		"with an empty spec":      {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{}}), ""},
 		"creates another's":       {"CREATE", "node-b", gpuNode("node-a", nil), another("node-b", "CREATE")},
 		"without a node":          {"CREATE", "", gpuNode("node-a", nil), noNode},
-		"with a profile":          {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "cpx"}}), spec},
+		"with a profile":          {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profileName": "cpx"}}), spec},
 		"with a state":            {"CREATE", "node-a", gpuNode("node-a", object{"status": object{"state": "Idle"}}), status},
 		"owned by its node":       {"CREATE", "node-a", owned("Node", "node-a"), ""},
 		"owned by another":        {"CREATE", "node-a", owned("Node", "node-b"), meta},
 		"owned by something":      {"CREATE", "node-a", owned("PersistentVolume", "node-a"), meta},
 		"with a finalizer":        {"CREATE", "node-a", staying, meta},
-		"reports":                 {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), ""},
-		"takes it back":           {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning"}), ""},
-		"on another":              {"UPDATE", "node-b", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), another("node-b", "UPDATE")},
-		"another state":           {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Idle", "node": report}), status},
-		"another desired profile": {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": object{"profile": "spx"}, "state": "Planning"}), status},
-		"no state":                {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "node": report}), status},
-		"history":                 {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
-		"no status":               {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "whole"}}), status},
-		"another profile":         {"UPDATE", "node-a", after(object{"profile": "cpx"}, object{"desired": desired, "state": "Planning"}), spec},
-		"paused":                  {"UPDATE", "node-a", after(object{"profile": "whole", "paused": true}, object{"desired": desired, "state": "Planning"}), spec},
+		"reports":                 {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), ""},
+		"takes it back":           {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": desired, "state": "Planning"}), ""},
+		"on another":              {"UPDATE", "node-b", after(object{"profileName": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), another("node-b", "UPDATE")},
+		"another state":           {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": desired, "state": "Idle", "node": report}), status},
+		"another desired profile": {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": object{"profileName": "spx"}, "state": "Planning"}), status},
+		"no state":                {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": desired, "node": report}), status},
+		"history":                 {"UPDATE", "node-a", after(object{"profileName": "whole"}, object{"desired": desired, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
+		"no status":               {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profileName": "whole"}}), status},
+		"another profile":         {"UPDATE", "node-a", after(object{"profileName": "cpx"}, object{"desired": desired, "state": "Planning"}), spec},
+		"paused":                  {"UPDATE", "node-a", after(object{"profileName": "whole", "paused": true}, object{"desired": desired, "state": "Planning"}), spec},
 		"deletes its own":         {"DELETE", "node-a", nil, another("node-a", "DELETE")},
 		"deletes another's":       {"DELETE", "node-b", nil, another("node-b", "DELETE")},
 		"deletes from nowhere":    {"DELETE", "", nil, noNode},

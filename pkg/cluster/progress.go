@@ -48,11 +48,11 @@ type Progress struct {
 	// be. Rebooted: it is retried only when the profile or its policy changes.
 	Blockers []v1beta1.Blocker `json:"blockers,omitempty"`
 	Rebooted bool              `json:"rebooted,omitempty"`
-	// Overruled says which of label and spec is ignored, Conflict which other systems serve the
+	// Overridden says which of label and spec is ignored, Conflict which other systems serve the
 	// GPUs, and Kept why the desired profile is not applied otherwise.
-	Overruled string `json:"overruled,omitempty"`
-	Conflict  string `json:"conflict,omitempty"`
-	Kept      string `json:"kept,omitempty"`
+	Overridden string `json:"overridden,omitempty"`
+	Conflict   string `json:"conflict,omitempty"`
+	Kept       string `json:"kept,omitempty"`
 	// Pending says what the node waits for before it gets another profile, or another version.
 	Pending string `json:"pending,omitempty"`
 	// KeptReason is the reason of the condition Ready, if Kept is set.
@@ -91,7 +91,7 @@ func ProgressOf(n *v1beta1.GPUNode) Progress {
 		out.Pending = c.Message
 	}
 	if c := when(s.Conditions, names.ConditionOverridden); c != nil {
-		out.Overruled = c.Message
+		out.Overridden = c.Message
 	}
 	if c := when(s.Conditions, names.ConditionConflicted); c != nil {
 		out.Conflict = c.Message

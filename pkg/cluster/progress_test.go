@@ -44,7 +44,7 @@ func TestNode(t *testing.T) {
 				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {gpunodes.WithProfile("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
-		"overruled": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds"), "profile cpx",
+		"overridden": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
 		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node").
 			Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",

@@ -72,8 +72,8 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	if n.Conflict != "" {
 		out = append(out, Remark{Sentence(n.Conflict), true})
 	}
-	if n.Overruled != "" {
-		out = append(out, Remark{Sentence(n.Overruled), true})
+	if n.Overridden != "" {
+		out = append(out, Remark{Sentence(n.Overridden), true})
 	}
 	return out
 }

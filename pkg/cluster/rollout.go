@@ -27,7 +27,7 @@ type Rollout struct {
 	Message string `json:"message,omitempty"`
 	// Result is empty while the rollout is not over.
 	Result   RolloutResult          `json:"result,omitempty"`
-	Nodes    v1beta1.PlanNodeCounts      `json:"nodes"`
+	Nodes    v1beta1.PlanNodeCounts `json:"nodes"`
 	Failed   []v1beta1.PlanNode     `json:"failed,omitempty"`
 	SetAside []v1beta1.PlanNode     `json:"setAside,omitempty"`
 	Done     *time.Time             `json:"estimatedCompletion,omitempty"`
@@ -91,7 +91,7 @@ func (r Rollout) Counts() string {
 	for _, c := range []struct {
 		count int32
 		what  string
-	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overridden, "overruled"}} {
+	}{{n.Switching, "switching"}, {n.Failed, "failed"}, {n.SetAside, "set aside"}, {n.NotReady, "not ready"}, {n.Overridden, "overridden"}} {
 		if c.count > 0 {
 			out += fmt.Sprintf(", %d %s", c.count, c.what)
 		}

@@ -86,8 +86,8 @@ func (r *Reconciler) choice(ctx context.Context, live bool, gpuNode *v1beta1.GPU
 		return state.Choice{}, err
 	}
 	c := state.Choose(n, found, r.Policy)
-	if said.Overruled.Reason != "" {
-		c.Overruled = said.Overruled
+	if said.Overridden.Reason != "" {
+		c.Overridden = said.Overridden
 	}
 	if p := said.Problem; p.Reason != "" {
 		c.Refuse(p.Reason, p.Profile, p.Message)

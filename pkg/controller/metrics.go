@@ -66,7 +66,7 @@ var (
 	unavailableDesc = prometheus.NewDesc(names.MetricSwitchingNodes,
 		"Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.", nil, nil)
 	planNodesDesc = prometheus.NewDesc(names.MetricPlanNodes,
-		"Nodes of a PartitionPlan, by what status.nodes counts.", []string{"plan", "state"}, nil)
+		"Nodes of a PartitionPlan, by what status.nodeCounts counts.", []string{"plan", "state"}, nil)
 	planStoppedDesc = prometheus.NewDesc(names.MetricPlanStopped,
 		"1 if the PartitionPlan has stopped because nodes failed, otherwise 0.", []string{"plan"}, nil)
 	limitDesc = prometheus.NewDesc(names.MetricSwitchingNodesLimit,

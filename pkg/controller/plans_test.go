@@ -256,7 +256,7 @@ func TestTwoPlansForOneNode(t *testing.T) {
 	w.plan("all", func(*v1beta1.PartitionPlanSpec) {})
 	w.clock.Step(time.Second)
 	w.plan("rack", func(s *v1beta1.PartitionPlanSpec) {
-		s.ProfileName, s.Priority, s.NodeSelector = "spx", 1, &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "b"}}
+		s.ProfileName, s.Priority, s.NodeSelector = "spx", 1, &v1beta1.NodeSelector{MatchLabels: map[string]string{"rack": "b"}}
 	})
 	w.rolls("rack", time.Minute, because(names.ReasonComplete))
 	s := w.rolls("all", time.Minute, because(names.ReasonComplete))
@@ -430,7 +430,7 @@ func TestANodeOfAPlanWhoseLabelCannotBeFollowed(t *testing.T) {
 func TestAPlanThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	w := planned(t, 2)
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"none": ""}}
+		s.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"none": ""}}
 	})
 	w.refuse = refusePlans
 	w.startController()
@@ -443,11 +443,11 @@ func TestAnInvalidSelectorKeepsItsNodes(t *testing.T) {
 	w := planned(t, 2)
 	w.label("node-0", "pool", "a")
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+		s.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"pool": "a"}}
 	})
 	w.rolls("p", time.Minute, because(names.ReasonComplete))
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "in", Values: []string{"a"}}}
+		s.NodeSelector.MatchExpressions = []v1beta1.NodeRequirement{{Key: "pool", Operator: "in", Values: []string{"a"}}}
 	})
 	s := w.rolls("p", time.Minute, because(names.ReasonInvalidSelector))
 	w.passes(5, time.Second, "")

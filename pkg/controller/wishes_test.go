@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
-// The node's label sets spec.profile, and without it nothing is set.
+// The node's label sets spec.profileName, and without it nothing is set.
 func TestTheLabelHasPrecedence(t *testing.T) {
 	w, _ := begun(t)
 	n := w.gpuNode("node-a")
@@ -87,7 +87,7 @@ func TestANodeOfTheControlPlane(t *testing.T) {
 	w.run("node-a", time.Minute, is(v1beta1.Idle))
 	n := w.gpuNode("node-a")
 	assert.Nil(t, n.Status.Applied)
-	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverridden).Message, "only spec.profile of the GPUNode counts")
+	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverridden).Message, "only spec.profileName of the GPUNode counts")
 
 	n.Spec.ProfileName = "cpx"
 	require.NoError(t, w.api.Update(t.Context(), n))

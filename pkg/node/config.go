@@ -22,6 +22,8 @@ type Config struct {
 	// Machine is the machine that the plugin runs on.
 	Machine  hardware.Machine `json:"-"`
 	NodeName string
+	// Version is the version of the plugin, for people.
+	Version string `json:"-"`
 	// PodUID makes the plugin's sockets differ from those of another plugin on the node
 	// during a rolling update. Empty: there is no other.
 	PodUID types.UID

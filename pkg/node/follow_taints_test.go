@@ -121,7 +121,9 @@ func TestTaintsOfASwitch(t *testing.T) {
 	next.TaintGeneration, next.GPUs, next.ShrinkingGPUs = 2, []string{card0, card1}, nil
 	task = s.putOrder(next)
 	assert.Len(t, task.Changes, 2)
-	s.await("not tainted by the second order", func(r *v1beta1.NodeReport) bool { return r.PublishedTaints != nil && r.PublishedTaints.TaintGeneration == 2 })
+	s.await("not tainted by the second order", func(r *v1beta1.NodeReport) bool {
+		return r.PublishedTaints != nil && r.PublishedTaints.TaintGeneration == 2
+	})
 	_, free = taintedOn(t, s.machine, card1, "whole")
 	assert.Empty(t, free)
 

@@ -333,7 +333,9 @@ func TestUnhealthyGPUsAreReported(t *testing.T) {
 	_, stop := s.start()
 	assert.Equal(t, "SPX NPS1", s.modes())
 	s.amdFaults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: amdAddress, Uncorrectable: 2}}})
-	sick := func(r *v1beta1.NodeReport) bool { return len(r.UnhealthyGPUs) == 1 && r.UnhealthyGPUs[0].Name == amdCard0 }
+	sick := func(r *v1beta1.NodeReport) bool {
+		return len(r.UnhealthyGPUs) == 1 && r.UnhealthyGPUs[0].Name == amdCard0
+	}
 	since := s.await("the GPU is not reported", sick).UnhealthyGPUs[0].DetectionTime
 	stop()
 	s.start()

@@ -43,7 +43,7 @@ func namedBy(n cluster.Progress) string {
 	case n.Source == v1beta1.FromSpec && n.Label != "":
 		return ", named by the node's label " + n.Label
 	case n.Source == v1beta1.FromSpec:
-		return ", named by the GPUNode's spec.profile"
+		return ", named by the GPUNode's spec.profileName"
 	case n.Source == v1beta1.FromPlan:
 		return ", given by PartitionPlan " + n.Plan
 	case n.Source == v1beta1.FromDefault && n.Desired != "":

@@ -90,10 +90,10 @@ func TestDrawNode(t *testing.T) {
 		"node": spec,
 		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
 			Switches(v1beta1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
-			Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
+			Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profileName spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,
 		"node-plan":          byPlan,
-		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
+		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profileName of its GPUNode is not set"),
 	} {
 		checkDrawn(t, name, func(p *Page) {
 			DrawNode(p, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)

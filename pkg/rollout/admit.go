@@ -15,7 +15,7 @@ import (
 type limits struct {
 	// unavailable is how many nodes may be switching.
 	unavailable int
-	topology    *v1beta1.TopologyLimit
+	topology    []v1beta1.TopologyLimit
 	order       *v1beta1.NodeOrder
 	// room is how many nodes may have the target.
 	room int
@@ -88,11 +88,26 @@ func (c *candidate) fits(l *limits, moving int) bool {
 		return true
 	case !retries && !c.broken() && t.failures+t.damaged > t.limit, moving >= l.unavailable:
 		return false
-	case l.topology == nil:
-		return true
 	}
-	zone := c.Labels[t.topology]
-	return t.zones[zone] < max(1, Scaled(&l.topology.MaxUnavailable, t.sizes[zone], false))
+	for i := range l.topology {
+		z := domainOf(&l.topology[i], c.Labels)
+		if t.zones[z] >= atOnce(&l.topology[i], t.sizes[z]) {
+			return false
+		}
+	}
+	return true
+}
+
+// domain is the nodes with the same value of the label of a topology limit.
+type domain struct{ key, value string }
+
+func domainOf(l *v1beta1.TopologyLimit, labels map[string]string) domain {
+	return domain{l.TopologyKey, labels[l.TopologyKey]}
+}
+
+// atOnce returns how many of so many nodes of a domain may be switched at once.
+func atOnce(l *v1beta1.TopologyLimit, nodes int) int {
+	return max(1, Scaled(&l.MaxUnavailable, nodes, false))
 }
 
 // Ordered sorts nodes in the order in which a plan switches them.

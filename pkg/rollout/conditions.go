@@ -69,7 +69,7 @@ func (e *evaluation) estimate() {
 func (e *evaluation) describe() {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: text.Cut(message, 4096),
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: text.Cut(message, v1beta1.MaxConditionMessage),
 			ObservedGeneration: e.Generation, LastTransitionTime: metav1.NewTime(e.Now),
 		}
 		if status {
@@ -88,11 +88,17 @@ func (e *evaluation) describe() {
 		set(names.ConditionPaused, false, names.ReasonNone, "")
 	}
 	if n := len(e.tally.failed); n > 0 {
-		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(e.tally.counts.Failed))+" failed: status.failed says why")
+		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(e.tally.counts.Failed))+" failed: status.failedNodes says why")
 	} else {
 		set(names.ConditionDegraded, false, names.ReasonNone, "")
 	}
-	set(names.ConditionComplete, reason == names.ReasonComplete, reason, message)
+	complete := reason == names.ReasonComplete
+	set(names.ConditionComplete, complete, reason, message)
+	if c := meta.FindStatusCondition(e.Status.Conditions, names.ConditionDegraded); complete && c.Status == metav1.ConditionTrue {
+		set(names.ConditionReady, false, c.Reason, c.Message)
+	} else {
+		set(names.ConditionReady, complete || reason == names.ReasonNoNodes, reason, message)
+	}
 }
 
 // progress says whether the plan makes progress, and what it does or waits for.

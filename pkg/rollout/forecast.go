@@ -158,7 +158,7 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (why
 		return fmt.Sprintf("its label %s has precedence", from), false
 	}
 	if g.Spec.ProfileName != "" {
-		return fmt.Sprintf("spec.profile %s of its GPUNode has precedence", g.Spec.ProfileName), false
+		return fmt.Sprintf("spec.profileName %s of its GPUNode has precedence", g.Spec.ProfileName), false
 	}
 	if g.Spec.Paused {
 		return "spec.paused of its GPUNode is true", false

@@ -76,7 +76,7 @@ func TestOrderAndSteps(t *testing.T) {
 
 func TestNodesThatAreNotSwitched(t *testing.T) {
 	in := fleet(10)
-	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"pool": "a"}}
 	in.GPUNodes[0].Spec.ProfileName = "whole"
 	in.GPUNodes[0].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=whole"}
 	in.GPUNodes[1].Spec.ProfileName = "half"
@@ -90,13 +90,13 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.GPUNodes[8].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelMIGConfig + "=some"}
 	in.Nodes[9].Labels["other"] = "yes"
 	in.Others = []v1beta1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1beta1.PartitionPlanSpec{
-		Priority: 5, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"other": "yes"}},
+		Priority: 5, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{"other": "yes"}},
 	}}}
 	f := forecast(t, in)
 	assert.Empty(t, f.Nodes)
 	assert.Equal(t, []OtherNode{
 		{"node-0", "its label tranche.dev/profile=whole has precedence"},
-		{"node-1", "spec.profile half of its GPUNode has precedence"},
+		{"node-1", "spec.profileName half of its GPUNode has precedence"},
 		{"node-3", "it has the profile already"},
 		{"node-4", "it belongs to the control plane"},
 		{"node-5", "its plugin has not reported yet"},
@@ -107,7 +107,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
-	in.Plan.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}
+	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchExpressions: []v1beta1.NodeRequirement{{Key: "a", Operator: "Is"}}}
 	_, err := Predict(in)
 	require.ErrorContains(t, err, "spec.nodeSelector: ")
 }
@@ -147,8 +147,17 @@ func TestEstimate(t *testing.T) {
 		}, 20 * minute},
 		"one of a zone": {func(in *ForecastInput) {
 			in.Unavailable = 6
-			in.Plan.Spec.Strategy.TopologyLimits = &v1beta1.TopologyLimit{TopologyKey: zone, MaxUnavailable: intstr.FromInt32(1)}
+			in.Plan.Spec.Strategy.TopologyLimits = []v1beta1.TopologyLimit{{TopologyKey: zone, MaxUnavailable: intstr.FromInt32(1)}}
 		}, 30 * minute},
+		"one of a zone and of a rack": {func(in *ForecastInput) {
+			in.Unavailable = 6
+			for i := range in.Nodes { // Three racks, each in both zones.
+				in.Nodes[i].Labels["rack"] = string(rune('a' + i/2))
+			}
+			in.Plan.Spec.Strategy.TopologyLimits = []v1beta1.TopologyLimit{
+				{TopologyKey: zone, MaxUnavailable: intstr.FromInt32(3)}, {TopologyKey: "rack", MaxUnavailable: intstr.FromInt32(1)},
+			}
+		}, 20 * minute},
 		"steps are waited for": {func(in *ForecastInput) {
 			in.Unavailable = 6
 			in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromInt32(3))

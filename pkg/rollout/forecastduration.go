@@ -3,6 +3,8 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // mostWindows limits how many windows a rollout can take, so that a forecast ends.
@@ -49,36 +51,40 @@ func (f *Forecast) Estimate(in ForecastInput) error {
 // schedule switches nodes within the limits of a plan.
 type schedule struct {
 	takes time.Duration
-	// limit is how many nodes may be switched at once, zones how many in each zone; nil:
-	// there is no such limit.
-	limit int
-	zones map[string]int
-	zone  map[string]string
+	// limit is how many nodes may be switched at once, limits how many of each zone. zones are
+	// the zones of each node.
+	limit  int
+	limits map[domain]int
+	zones  map[string][]domain
 	// running are the nodes that are being switched, with the times at which they are done.
 	running map[string]time.Time
 }
 
 func newSchedule(f *Forecast, in ForecastInput) *schedule {
 	strategy := &in.Plan.Spec.Strategy
-	c := &schedule{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, zone: map[string]string{}}
+	c := &schedule{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, limits: map[domain]int{}, zones: map[string][]domain{}}
 	if m := strategy.MaxUnavailable; m != nil {
 		c.limit = max(1, Scaled(m, f.eligible, false))
 	}
-	if strategy.TopologyLimits == nil {
-		return c
-	}
-	c.zones = map[string]int{}
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
-		if Selects(in.Plan, n) {
-			c.zone[n.Name] = n.Labels[strategy.TopologyLimits.TopologyKey]
-			c.zones[c.zone[n.Name]]++
-		}
-	}
-	for zone, size := range c.zones {
-		c.zones[zone] = max(1, Scaled(&strategy.TopologyLimits.MaxUnavailable, size, false))
+	for i := range strategy.TopologyLimits {
+		c.limitZones(in, &strategy.TopologyLimits[i])
 	}
 	return c
+}
+
+// limitZones adds the zones of a topology limit.
+func (c *schedule) limitZones(in ForecastInput, l *v1beta1.TopologyLimit) {
+	sizes := map[domain]int{}
+	for i := range in.Nodes {
+		if n := &in.Nodes[i]; Selects(in.Plan, n) {
+			z := domainOf(l, n.Labels)
+			c.zones[n.Name] = append(c.zones[n.Name], z)
+			sizes[z]++
+		}
+	}
+	for z, size := range sizes {
+		c.limits[z] = atOnce(l, size)
+	}
 }
 
 // start starts as many nodes as the limits allow, and returns the others.
@@ -87,7 +93,7 @@ func (c *schedule) start(waiting []ForecastNode, now time.Time) (rest []Forecast
 		if len(c.running) >= c.limit {
 			return append(rest, waiting[i:]...)
 		}
-		if c.zones != nil && c.inZone(c.zone[n.Name]) >= c.zones[c.zone[n.Name]] {
+		if slices.ContainsFunc(c.zones[n.Name], c.full) {
 			rest = append(rest, n)
 			continue
 		}
@@ -96,13 +102,15 @@ func (c *schedule) start(waiting []ForecastNode, now time.Time) (rest []Forecast
 	return rest
 }
 
-func (c *schedule) inZone(zone string) (n int) {
+// full reports whether no more nodes of a zone may be switched.
+func (c *schedule) full(z domain) bool {
+	n := 0
 	for name := range c.running {
-		if c.zone[name] == zone {
+		if slices.Contains(c.zones[name], z) {
 			n++
 		}
 	}
-	return n
+	return n >= c.limits[z]
 }
 
 // next returns when the next node is done, or zero if none is running.

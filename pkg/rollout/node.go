@@ -30,8 +30,8 @@ type Node struct {
 	// Joining: the node never had a profile, and no claim holds its GPUs. First: the profile
 	// that it has is its first one.
 	Joining, First bool
-	// Overruled: the node follows something else.
-	Overruled bool
+	// Overridden: the node follows something else.
+	Overridden bool
 	// Kept: the node keeps its profile, whatever the plan gives it. Reason and Message say why.
 	Kept bool
 	// Ready: the node is ready, and its plugin has reported.
@@ -67,7 +67,7 @@ func Joins(s *v1beta1.GPUNodeStatus) bool {
 	return s.Applied == nil && (s.Node == nil || s.Node.ClaimCount == 0)
 }
 
-// Observe says what is known of a node. The caller adds Overruled and Kept.
+// Observe says what is known of a node. The caller adds Overridden and Kept.
 func Observe(gpuNode *v1beta1.GPUNode, labels map[string]string, ready bool, now time.Time) Node {
 	s := &gpuNode.Status
 	n := Node{

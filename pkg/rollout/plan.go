@@ -21,7 +21,7 @@ type Plan struct {
 	Profile *v1beta1.ProfileSnapshot
 	// Invalid says what is wrong with the selector. It is empty if nothing is.
 	Invalid string
-	// Nodes are the nodes that follow the plan or are overruled.
+	// Nodes are the nodes that follow the plan or are overridden.
 	Nodes []*Node
 	Now   time.Time
 	// MaxUnavailable is for plans that have none.

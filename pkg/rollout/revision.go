@@ -35,7 +35,7 @@ func NewestHash(plan *v1beta1.PartitionPlan) []string {
 	return []string{plan.Status.History[0].Hash}
 }
 
-// revise makes a revision of a profile that is new or was changed, and follows spec.undo.
+// revise makes a revision of a profile that is new or was changed, and follows spec.rejected.
 func (e *evaluation) revise() {
 	s := &e.Status
 	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {

@@ -311,7 +311,7 @@ func TestARestartedControllerAdmitsNoMore(t *testing.T) {
 
 func TestTopologyAndOrder(t *testing.T) {
 	f := newFleet(t, 6, v1beta1.RolloutStrategy{
-		MaxUnavailable: intOrPercent("100%"), TopologyLimits: &v1beta1.TopologyLimit{TopologyKey: "zone", MaxUnavailable: intstr.FromInt32(1)},
+		MaxUnavailable: intOrPercent("100%"), TopologyLimits: []v1beta1.TopologyLimit{{TopologyKey: "zone", MaxUnavailable: intstr.FromInt32(1)}},
 		Order: &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "wave"},
 	})
 	for i, n := range f.nodes {
@@ -324,6 +324,20 @@ func TestTopologyAndOrder(t *testing.T) {
 	f.arrive().decide()
 	assert.Equal(t, []string{"node-03", "node-04"}, f.admitted())
 
+	// Both limits hold: two of each zone, and one of each rack.
+	f = newFleet(t, 6, v1beta1.RolloutStrategy{
+		MaxUnavailable: intOrPercent("100%"), TopologyLimits: []v1beta1.TopologyLimit{
+			{TopologyKey: "zone", MaxUnavailable: intstr.FromInt32(2)}, {TopologyKey: "rack", MaxUnavailable: intstr.FromInt32(1)},
+		},
+	})
+	for i, n := range f.nodes { // Racks 0 to 3; those of a zone are a, a, b and c, c, d.
+		n.Labels = map[string]string{"zone": string(rune('a' + i/3)), "rack": []string{"0", "0", "1", "2", "2", "3"}[i]}
+	}
+	assert.Equal(t, []string{"node-00", "node-02", "node-03", "node-05"}, f.decide().admitted())
+	f.plan.Spec.Strategy.TopologyLimits[0].MaxUnavailable = intstr.FromInt32(1)
+	f.arrive().decide()
+	assert.Equal(t, []string{"node-01", "node-04"}, f.admitted())
+
 	f = newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.nodes[0].Held, f.nodes[1].Held, f.nodes[2].Held = 3, 1, 1
 	f.nodes[1].Free, f.nodes[2].Free = 2, 6
@@ -332,7 +346,7 @@ func TestTopologyAndOrder(t *testing.T) {
 
 func TestWhoDoesNotCount(t *testing.T) {
 	f := newFleet(t, 5, v1beta1.RolloutStrategy{})
-	f.nodes[0].Overruled = true
+	f.nodes[0].Overridden = true
 	f.nodes[1].Ready = false
 	joining := f.nodes[2]
 	joining.Desired, joining.Applied, joining.Reported, joining.Joining = "1", "", "", true
@@ -345,9 +359,29 @@ func TestWhoDoesNotCount(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
 }
 
+// Ready sums the other conditions up.
+func TestReady(t *testing.T) {
+	f := newFleet(t, 2, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("100%"), MaxFailures: intOrPercent("50%")}).decide()
+	assert.False(t, f.ready())
+	f.arrive().decide()
+	require.Equal(t, names.ReasonComplete, f.progressing())
+	assert.True(t, f.ready())
+	f.profile = version("2")
+	f.decide().fail("node-00").node("node-00").Admitted = ""
+	f.arrive().decide()
+	require.Equal(t, names.ReasonComplete, f.progressing())
+	assert.False(t, f.ready(), "a node has failed")
+	assert.Equal(t, names.ReasonNodesFailed, meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionReady).Reason)
+}
+
+func (f *fleet) ready() bool {
+	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionReady)
+}
+
 func TestNothingToDo(t *testing.T) {
 	f := newFleet(t, 0, v1beta1.RolloutStrategy{}).decide()
 	assert.Equal(t, names.ReasonNoNodes, f.progressing())
+	assert.True(t, f.ready())
 	assert.Nil(t, f.plan.Status.History[0].CompletionTime)
 	f = newFleet(t, 2, v1beta1.RolloutStrategy{})
 	f.profile = nil

@@ -38,7 +38,11 @@ func Selector(p *v1beta1.PartitionPlan) (labels.Selector, error) {
 	if p.Spec.NodeSelector == nil {
 		return labels.Everything(), nil
 	}
-	s, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	in := &metav1.LabelSelector{MatchLabels: p.Spec.NodeSelector.MatchLabels}
+	for _, r := range p.Spec.NodeSelector.MatchExpressions {
+		in.MatchExpressions = append(in.MatchExpressions, metav1.LabelSelectorRequirement(r))
+	}
+	s, err := metav1.LabelSelectorAsSelector(in)
 	if err != nil {
 		return labels.Nothing(), fmt.Errorf("spec.nodeSelector: %w", err)
 	}

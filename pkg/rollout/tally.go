@@ -41,8 +41,8 @@ type tally struct {
 	// moving is how many nodes are switching, zones how many of each zone. sizes are the
 	// numbers of their nodes.
 	moving       int
-	topology     string
-	zones, sizes map[string]int
+	topology     []v1beta1.TopologyLimit
+	zones, sizes map[domain]int
 	// used is how many nodes have used the room of the step. arriving is how many of them
 	// are switching.
 	used, arriving int
@@ -62,11 +62,11 @@ func (t *tally) add(n *Node) {
 	if !n.Wake.IsZero() && (t.wake.IsZero() || n.Wake.Before(t.wake)) {
 		t.wake = n.Wake
 	}
-	if n.Overruled {
+	if n.Overridden {
 		t.counts.Overridden++
 		return
 	}
-	t.sizes[n.Labels[t.topology]]++
+	t.inZones(n, t.sizes)
 	adopted := n.Desired == t.target
 	switch {
 	case n.Joining:
@@ -136,7 +136,14 @@ func (t *tally) join(n *Node, adopted bool) {
 // move counts a node against the limits.
 func (t *tally) move(n *Node) {
 	t.moving++
-	t.zones[n.Labels[t.topology]]++
+	t.inZones(n, t.zones)
+}
+
+// inZones counts a node in each of its zones.
+func (t *tally) inZones(n *Node, counts map[domain]int) {
+	for i := range t.topology {
+		counts[domainOf(&t.topology[i], n.Labels)]++
+	}
 }
 
 // retry counts a failed node that tries again: that needs a place, as the first attempt did.
@@ -183,11 +190,8 @@ func listed(all []v1beta1.PlanNode) []v1beta1.PlanNode {
 }
 
 // count counts nodes.
-func count(nodes []*Node, target string, since time.Time, topology *v1beta1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
-	t := &tally{target: target, since: since, refusals: refusals, bad: bad, zones: map[string]int{}, sizes: map[string]int{}}
-	if topology != nil {
-		t.topology = topology.TopologyKey
-	}
+func count(nodes []*Node, target string, since time.Time, topology []v1beta1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
+	t := &tally{target: target, since: since, refusals: refusals, bad: bad, topology: topology, zones: map[domain]int{}, sizes: map[domain]int{}}
 	for _, n := range nodes {
 		t.add(n)
 	}

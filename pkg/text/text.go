@@ -31,8 +31,11 @@ const ellipsis = "..."
 
 // Cut truncates a text to at most most bytes, without splitting a character.
 func Cut(text string, most int) string {
-	if len(text) <= most {
+	switch {
+	case len(text) <= most:
 		return text
+	case most <= len(ellipsis):
+		return ""
 	}
 	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
 }

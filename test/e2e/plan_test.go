@@ -22,7 +22,7 @@ import (
 const orderLabel = "e2e.tranche.dev/order"
 
 // inOrder is the part of a plan's strategy that orders the nodes.
-const inOrder = "order: {by: Label, label: " + orderLabel + "}"
+const inOrder = "order: {by: Label, labelKey: " + orderLabel + "}"
 
 // orderNodes labels the nodes until the test ends.
 func (s *suite) orderNodes() {
@@ -100,7 +100,7 @@ func TestPlanWithACanary(t *testing.T) {
 	s.gpuPodAt(nodeB, "holder", classWhole, "")
 	holder := s.waitRunning("holder")
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
-	s.setPlan("canary", "{profile: planned, strategy: {"+inOrder+", maxUnavailable: 2, steps: [{nodes: 1, soak: 1s, approval: true}]}}")
+	s.setPlan("canary", "{profileName: planned, strategy: {"+inOrder+", maxUnavailable: 2, steps: [{nodes: 1, soak: 1s, approval: true}]}}")
 	for revision := int64(1); revision <= 2; revision++ {
 		s.waitPlan("canary", "waits for an approval", func(p *v1beta1.PartitionPlan) bool {
 			return p.Status.Revision == revision && progresses(names.ReasonWaitsForApproval)(p)
@@ -127,7 +127,9 @@ func TestPlanWithACanary(t *testing.T) {
 	out, err = s.rollout("undo", "canary")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "canary goes back from revision 2 to revision 1")
-	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool { return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3 })
+	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool {
+		return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3
+	})
 	s.requireSame(holder)
 }
 
@@ -144,7 +146,7 @@ func TestPlanDryRun(t *testing.T) {
 	s.gpuPodAt(nodeB, "stays", classWhole, "")
 	s.waitRunning("stays")
 	s.slowPod(nodeC, "shares", classSPX, 1)
-	file := s.objectFile(v1beta1.PlanKind, "all", "{profile: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
+	file := s.objectFile(v1beta1.PlanKind, "all", "{profileName: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
 	out, err := s.try("kubectl", "tranche", "plan", "-f", file)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `(?ms)^1 +`+nodeA+`.*^2 +`+nodeB+`.*^2 +`+nodeC, out)

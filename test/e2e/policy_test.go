@@ -118,12 +118,12 @@ func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
 		return err
 	}
 	s.eventually("the plugin has made its GPUNode", func() (bool, string) {
-		err := report(nodeA, `{"node":{"count":0}}`)
+		err := report(nodeA, `{"node":{"gpuCount":0}}`)
 		return err == nil, fmt.Sprint(err)
 	})
 	for want, err := range map[string]error{
-		"may report in status.node of a GPUNode only": report(nodeA, `{"state":"Idle","history":[{"result":"Succeeded","started":"2026-01-01T00:00:00.000000Z","duration":"1s"}]}`),
-		"tranche-kubelet-plugin on node 'node-a' may create and report on the GPUNode of that node only, and this is UPDATE of GPUNode 'node-b'": report(nodeB, `{"node":{"count":0}}`),
+		"may report in status.node of a GPUNode only": report(nodeA, `{"state":"Idle","history":[{"result":"Succeeded","startTime":"2026-01-01T00:00:00.000000Z","duration":"1s"}]}`),
+		"tranche-kubelet-plugin on node 'node-a' may create and report on the GPUNode of that node only, and this is UPDATE of GPUNode 'node-b'": report(nodeB, `{"node":{"gpuCount":0}}`),
 	} {
 		require.Error(t, err)
 		assert.True(t, apierrors.IsForbidden(err), err)

@@ -151,12 +151,12 @@ func planOf(pool string) *v1beta1.PartitionPlan {
 	return &v1beta1.PartitionPlan{
 		ObjectMeta: metav1.ObjectMeta{Name: pool},
 		Spec: v1beta1.PartitionPlanSpec{
-			ProfileName: fleetProfile, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: pool}},
+			ProfileName: fleetProfile, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{poolLabel: pool}},
 			Strategy: v1beta1.RolloutStrategy{
 				Steps:          []v1beta1.RolloutStep{{Nodes: number(2)}, {Nodes: percent("10%")}},
 				MaxUnavailable: ptr.To(percent("10%")), MaxFailures: ptr.To(number(0)),
-				TopologyLimits: &v1beta1.TopologyLimit{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")},
-				Order:    &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
+				TopologyLimits: []v1beta1.TopologyLimit{{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")}},
+				Order:          &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
 			},
 		},
 	}
@@ -266,7 +266,9 @@ func (r *rollout) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.MaxFunc(plans.Items, func(a, b v1beta1.PartitionPlan) int { return int(a.Status.NodeCounts.Waiting - b.Status.NodeCounts.Waiting) })
+	chosen := slices.MaxFunc(plans.Items, func(a, b v1beta1.PartitionPlan) int {
+		return int(a.Status.NodeCounts.Waiting - b.Status.NodeCounts.Waiting)
+	})
 	if chosen.Status.NodeCounts.Waiting == 0 {
 		return errors.New("no plan has waiting nodes, so a pause shows nothing: use more nodes")
 	}

@@ -31,7 +31,7 @@ func Switching() Scene {
 		"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 	a := gpunodes.WithProfile("node-a", "whole").GPUs("MIG on", GPUOf(0)).GPUs("MIG off", GPUOf(1), GPUOf(2)).
 		Switches(v1beta1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
-		Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profile whole of the GPUNode; remove one of them")
+		Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profileName whole of the GPUNode; remove one of them")
 	a.Status.Node.GPUs[2].Problem = "it does not answer"
 	b := gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
 		Switches(v1beta1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))

@@ -43,6 +43,7 @@ func Main(version string) {
 
 func command(version string) *cobra.Command {
 	var o Options
+	o.Version = version
 	cmd := daemon.Program{
 		Name: name, Short: "The kubelet plugin of Tranche, a DRA driver that partitions GPUs", Version: version,
 		Flags: func(flags *pflag.FlagSet) { addFlags(flags, &o) },

@@ -23,12 +23,12 @@ type Result struct {
 	// Problem is why the labels cannot be followed; its Reason is empty if they can. The GPUNode
 	// then stays as it is, and Profile is the name that was asked for.
 	Problem Problem
-	// Overruled is which label does not count, and why.
-	Overruled state.Overruled
+	// Overridden is which label does not count, and why.
+	Overridden state.Overridden
 
 	// reports are the labels that report progress.
 	reports []report
-	// profile is what spec.profile of the GPUNode should be, and made the content of that
+	// profile is what spec.profileName of the GPUNode should be, and made the content of that
 	// PartitionProfile if it is made from a configuration.
 	profile string
 	made    *v1beta1.PartitionProfileSpec
@@ -50,7 +50,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1beta1.GPUNode, nod
 	before := g.Annotations[names.AnnotationProfileFrom]
 	all, held := a.read(node.Labels)
 	if rollout.ControlPlane(node) {
-		r.Overruled, r.profile = ignored(all, g.Spec.ProfileName), g.Spec.ProfileName
+		r.Overridden, r.profile = ignored(all, g.Spec.ProfileName), g.Spec.ProfileName
 		return r, nil
 	}
 	if held != "" {
@@ -65,7 +65,7 @@ func (a *Adopter) decide(ctx context.Context, live bool, g *v1beta1.GPUNode, nod
 	var profile *name
 	if len(all) > 0 {
 		profile = all[0]
-		r.Overruled = disagree(all)
+		r.Overridden = disagree(all)
 		for i := range r.reports {
 			r.reports[i].follow(profile, all)
 		}
@@ -231,7 +231,7 @@ func (n *name) brought() *formats.Profile {
 }
 
 // disagree says which labels do not count because another has precedence.
-func disagree(all []*name) state.Overruled {
+func disagree(all []*name) state.Overridden {
 	var others []string
 	for _, n := range all[1:] {
 		if !n.same(all[0]) {
@@ -239,18 +239,18 @@ func disagree(all []*name) state.Overruled {
 		}
 	}
 	if len(others) == 0 {
-		return state.Overruled{}
+		return state.Overridden{}
 	}
 	what := "one of them"
 	if len(others) > 1 {
 		what = "all but one of them"
 	}
-	return state.Overruled{Reason: names.ReasonLabelsDisagree, Message: fmt.Sprintf("the node's label %s has precedence over %s; remove %s",
+	return state.Overridden{Reason: names.ReasonLabelsDisagree, Message: fmt.Sprintf("the node's label %s has precedence over %s; remove %s",
 		all[0], text.List(others, mostNamed), what)}
 }
 
 // ignored says which labels of a node of the control plane do not count.
-func ignored(all []*name, spec string) state.Overruled {
+func ignored(all []*name, spec string) state.Overridden {
 	var others []string
 	for _, n := range all {
 		if object, err := n.object(); err != nil || object != spec {
@@ -258,8 +258,8 @@ func ignored(all []*name, spec string) state.Overruled {
 		}
 	}
 	if len(others) == 0 {
-		return state.Overruled{}
+		return state.Overridden{}
 	}
-	return state.Overruled{Reason: names.ReasonSpecHolds, Message: fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the %s is ignored; "+
-		"set spec.profile instead", strings.Join(others, " and the "))}
+	return state.Overridden{Reason: names.ReasonSpecHolds, Message: fmt.Sprintf("on control plane nodes only spec.profileName of the GPUNode counts, so the %s is ignored; "+
+		"set spec.profileName instead", strings.Join(others, " and the "))}
 }

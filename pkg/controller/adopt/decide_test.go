@@ -162,7 +162,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		config  *Config
 		planned bool
 		there   string // profiles that exist
-		want    string // spec.profile
+		want    string // spec.profileName
 		from    string
 		problem string // reason
 		ruler   string
@@ -225,8 +225,8 @@ func TestPrecedenceOfLabels(t *testing.T) {
 			assert.Equal(t, tt.from, g.Annotations[names.AnnotationProfileFrom])
 			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Paused)
 			assert.Equal(t, tt.problem, r.Problem.Reason)
-			assert.Equal(t, tt.ruler, r.Overruled.Reason)
-			assert.Contains(t, r.Problem.Message+r.Overruled.Message, tt.says)
+			assert.Equal(t, tt.ruler, r.Overridden.Reason)
+			assert.Contains(t, r.Problem.Message+r.Overridden.Message, tt.says)
 			var reports []string
 			for _, one := range r.reports {
 				if one.follows {
@@ -336,7 +336,7 @@ func TestAReplacedProfileIsReported(t *testing.T) {
 	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "x", Paused: true}))
 	g, _ := p.adopt(map[string]string{ours: "a"}, false)
 	assert.True(t, g.Spec.Paused)
-	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profile was x and is a now, because the node's label tranche.dev/profile=a has precedence")
+	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profileName was x and is a now, because the node's label tranche.dev/profile=a has precedence")
 	p.adopt(map[string]string{ours: "b"}, false)
 	assert.Empty(t, p.events.Events)
 }

@@ -1,5 +1,5 @@
 // Package adopt writes what node labels and files of other projects say into GPUNodes: a label
-// sets spec.profile, and a configuration that it names becomes a PartitionProfile. Nothing else
+// sets spec.profileName, and a configuration that it names becomes a PartitionProfile. Nothing else
 // in Tranche reads these labels and files.
 //
 // labels.go has the labels and their precedence, decide.go what a GPUNode should say by them,

@@ -166,7 +166,7 @@ func (c *Config) read(of map[string]string) (all []*name, held string) {
 	return all, ""
 }
 
-// record returns the text of the annotation that says which labels spec.profile comes from. Values of
+// record returns the text of the annotation that says which labels spec.profileName comes from. Values of
 // labels have no commas.
 func record(profile *name, sharing string) string {
 	var all []string

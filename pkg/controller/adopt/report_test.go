@@ -54,7 +54,7 @@ func TestReports(t *testing.T) {
 		"a bad ConfigMap":      {inState(v1beta1.Draining), "typo", "success", false, names.ReasonConfigMapInvalid, "failed", "failure"},
 		"paused":               {inState(v1beta1.Idle, ready(names.ReasonPaused)), "new", "pending", false, "", "failed", "failure"},
 		"another owner":        {inState(v1beta1.Idle, ready(names.ReasonConflict)), "new", "pending", false, "", "failed", "failure"},
-		"overruled":            {inState(v1beta1.Idle), "other", "pending", true, "", "failed", "failure"},
+		"overridden":           {inState(v1beta1.Idle), "other", "pending", true, "", "failed", "failure"},
 		"no GPUs":              {inState(v1beta1.Idle, ready(names.ReasonNoGPUs)), "new", "", false, "", "failed", "failure"},
 		"no report":            {&v1beta1.GPUNodeStatus{}, "new", "", false, "", "", ""},
 		"no report any more":   {&v1beta1.GPUNodeStatus{}, "new", "pending", false, "", "failed", "failure"},

@@ -32,6 +32,10 @@ const (
 // begin writes a plan to the GPUNode, unless the limits do not allow it or the node is not available. It
 // returns whether it did. owners are the controllers of pods.
 func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []defrag.Device, pod *corev1.Pod, owners map[types.UID]types.UID) (bool, error) {
+	if !storable(plan, reserved) {
+		klog.FromContext(ctx).V(2).Info("A plan to make room for a pod was dropped: a GPUNode cannot list its devices", "pod", plan.Pod, "gpunode", plan.Node)
+		return false, nil
+	}
 	now := metav1.NewMicroTime(d.Clock.Now())
 	node, err := d.nodeFor(ctx, plan, now.Time)
 	if node == nil || err != nil {
@@ -46,7 +50,7 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	for _, m := range plan.Moves {
 		a.Moves = append(a.Moves, v1beta1.DefragmentationMove{
 			PodReference: v1beta1.PodReference{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID},
-			OwnerUID:        owners[m.UID], FromDevices: defrag.Names(m.From), ToNodeName: m.Node, ToDevices: defrag.Names(m.To),
+			OwnerUID:     owners[m.UID], FromDevices: defrag.Names(m.From), ToNodeName: m.Node, ToDevices: defrag.Names(m.To),
 		})
 	}
 	before := node.DeepCopy()
@@ -56,6 +60,15 @@ func (d *Defragmenter) begin(ctx context.Context, plan *defrag.Plan, reserved []
 	}
 	d.reportStart(ctx, node)
 	return true, nil
+}
+
+// storable reports whether the API server accepts a plan in a GPUNode.
+func storable(plan *defrag.Plan, reserved []defrag.Device) bool {
+	moved, most := 0, len(plan.Devices)
+	for _, m := range plan.Moves {
+		moved, most = moved+len(m.From)+len(m.To), max(most, len(m.From), len(m.To))
+	}
+	return most <= v1beta1.MaxGPUs && len(reserved) <= v1beta1.MaxReservedDevices && len(plan.Moves) <= v1beta1.MaxMoves && moved <= v1beta1.MaxMovedDevices
 }
 
 // nodeFor reads the GPUNode of a plan, nil if the plan cannot begin. It reads all GPUNodes from the API

@@ -68,7 +68,7 @@ func (d *Drainer) StillBlocks(ctx context.Context, b *v1beta1.Blocker, force boo
 		}
 	}
 	still := *b
-	still.Message = text.Cut(why, mostBlockerText)
+	still.Message = text.Cut(why, v1beta1.MaxListedText)
 	return &still, nil
 }
 

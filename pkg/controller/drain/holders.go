@@ -41,9 +41,6 @@ const overdue = 5 * time.Second
 // mostFinalizers is how many finalizers are named; the rest is counted.
 const mostFinalizers = 5
 
-// mostBlockerText limits the reason, in bytes, for which a pod cannot be evicted.
-const mostBlockerText = 1024
-
 // Text describes the holder, and why it has not left by a time.
 func (h *Holder) Text(now time.Time) string {
 	what := strings.Join(h.Devices, ", ")
@@ -72,7 +69,7 @@ func (h *Holder) Text(now time.Time) string {
 // Blocker describes the pod in the status of a switch, with the reason why it does not
 // leave.
 func (h *Holder) Blocker(why string) v1beta1.Blocker {
-	return v1beta1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
+	return v1beta1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, v1beta1.MaxListedText)}
 }
 
 // asked reports whether to evict the pod. A pod that is being deleted is not evicted again;

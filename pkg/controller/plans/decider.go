@@ -123,7 +123,7 @@ func (d *Decider) decideAll(ctx context.Context) (time.Time, error) {
 		decision, err := d.decide(ctx, p, f.of[p.Name], now)
 		for _, n := range f.of[p.Name] {
 			// Without the status of its plan, no node begins that might not before.
-			if to := decision.Admitted[n.Name]; to != "" && !n.Overruled && (err == nil || to == n.Admitted) {
+			if to := decision.Admitted[n.Name]; to != "" && !n.Overridden && (err == nil || to == n.Admitted) {
 				r.Admitted[n.Name] = to
 			}
 		}

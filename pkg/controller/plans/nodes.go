@@ -125,16 +125,16 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 		p := byPlan[d.choose(order, versions, g, node)]
 		f.nodes[g.Name] = &n
 		if p != nil {
-			n.Overruled = !state.NamedBy(g, rollout.ControlPlane(node), given(p, n.Joining)).FollowsPlan()
+			n.Overridden = !state.NamedBy(g, rollout.ControlPlane(node), given(p, n.Joining)).FollowsPlan()
 			if why, ok := problems[g.Name]; ok && !n.Failed {
 				n.Kept, n.Reason, n.Message = true, why.Reason, why.Message
 			}
 			f.of[p.Name] = append(f.of[p.Name], &n)
-			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.TargetRevision, n.Overruled)
+			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.TargetRevision, n.Overridden)
 		}
-		if p == nil || n.Overruled {
+		if p == nil || n.Overridden {
 			other := n
-			other.Overruled = false // It follows what it is counted for here.
+			other.Overridden = false // It follows what it is counted for here.
 			f.others = append(f.others, &other)
 			f.assigned[g.Name] += cmp.Or(n.Wanted, n.Desired)
 		}

@@ -31,16 +31,16 @@ type Choice struct {
 	Missing string
 	// SetBy is who names the profile, empty: nobody, it is the one for all nodes.
 	SetBy string
-	// Overruled says what does not apply because something else has precedence.
-	Overruled Overruled
+	// Overridden says what does not apply because something else has precedence.
+	Overridden Overridden
 	// Pending says that and why the rollout of another profile has not admitted the node yet.
 	// Wanted is the hash of that profile, and Desired the applied one then.
 	Pending *Pending
 	Wanted  string
 }
 
-// Overruled is what does not apply, and why. It is empty if there is nothing.
-type Overruled struct{ Reason, Message string }
+// Overridden is what does not apply, and why. It is empty if there is nothing.
+type Overridden struct{ Reason, Message string }
 
 // Pending is why a node waits for another profile.
 type Pending struct{ Reason, Message string }
@@ -92,7 +92,7 @@ func (n Named) who() string {
 	case n.from != "":
 		return "the node's label " + n.from
 	}
-	return "the GPUNode's spec.profile"
+	return "the GPUNode's spec.profileName"
 }
 
 // Found is what there is under the name that Named.Profile returns.
@@ -104,7 +104,7 @@ type Found struct {
 
 // Choose returns the desired profile of a node. found is what Named.Profile names.
 func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
-	c := Choice{Policy: withDefaults(nil, defaults), Overruled: n.overrulesPlan()}
+	c := Choice{Policy: withDefaults(nil, defaults), Overridden: n.overridesPlan()}
 	name, source := n.Profile()
 	if source != v1beta1.FromDefault {
 		c.SetBy = n.who()
@@ -118,7 +118,7 @@ func Choose(n Named, found Found, defaults v1beta1.SwitchPolicy) Choice {
 		}
 	case n.controlPlane && n.spec == "":
 		c.Keep = names.ReasonControlPlaneNotNamed
-		c.Message = "the node belongs to the control plane, and spec.profile of its GPUNode is not set"
+		c.Message = "the node belongs to the control plane, and spec.profileName of its GPUNode is not set"
 	case source == v1beta1.FromPlan && n.plan.Snapshot != nil:
 		c.Desired = n.plan.Snapshot.DeepCopy()
 		if found.Spec != nil {
@@ -152,12 +152,12 @@ func (c *Choice) Refuse(reason, profile, message string) {
 // FollowsPlan reports whether the node has what its plan gives it.
 func (n Named) FollowsPlan() bool { return n.plan != nil && !n.paused && n.spec == "" }
 
-// overrulesPlan says that something else than the plan applies.
-func (n Named) overrulesPlan() Overruled {
+// overridesPlan says that something else than the plan applies.
+func (n Named) overridesPlan() Overridden {
 	if n.plan == nil || n.controlPlane || n.spec == "" || n.spec == n.plan.Profile {
-		return Overruled{}
+		return Overridden{}
 	}
-	return Overruled{Reason: names.ReasonPlanOverridden, Message: fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
+	return Overridden{Reason: names.ReasonPlanOverridden, Message: fmt.Sprintf("%s names %s, and has precedence over PartitionPlan %s, which names %s",
 		n.who(), n.spec, n.plan.Plan, n.plan.Profile)}
 }
 

@@ -28,11 +28,11 @@ func TestWhoSaysWhat(t *testing.T) {
 		"nobody, no default":             {profiles: "cpx", want: "", source: v1beta1.FromDefault},
 		"nobody":                         {profiles: "cpx default", want: "default", source: v1beta1.FromDefault},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1beta1.FromSpec},
-		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profile names PartitionProfile spx, which does not exist; existing profiles: default"},
+		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profileName names PartitionProfile spx, which does not exist; existing profiles: default"},
 		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
 		"paused":                         {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Paused: true}, profiles: "cpx", want: "-", keep: names.ReasonPaused, says: "spec.paused is true"},
 		"paused by a label":              {spec: v1beta1.GPUNodeSpec{Paused: true}, from: "a=false", want: "-", keep: names.ReasonPaused, says: "spec.paused is true (set by the node's label a=false)"},
-		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profile of its GPUNode is not set"},
+		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profileName of its GPUNode is not set"},
 		"control plane, the spec":        {controlPlane: true, spec: spec("spx"), profiles: "spx", want: "spx", source: v1beta1.FromSpec},
 		"control plane, the spec misses": {controlPlane: true, spec: spec("spx"), want: "-", keep: names.ReasonProfileNotFound, says: "spx"},
 	} {
@@ -44,7 +44,7 @@ func TestWhoSaysWhat(t *testing.T) {
 			n := NamedBy(g, tt.controlPlane, nil)
 			c := Choose(n, findIn(n, tt.profiles), v1beta1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
-			assert.Empty(t, c.Overruled)
+			assert.Empty(t, c.Overridden)
 			assert.Contains(t, c.Message, tt.says)
 			if tt.want == "-" {
 				assert.Nil(t, c.Desired)
@@ -121,7 +121,7 @@ func TestWhatAPlanGives(t *testing.T) {
 			n := NamedBy(&v1beta1.GPUNode{Spec: tt.spec}, tt.controlPlane, tt.plan)
 			c := Choose(n, findIn(n, "cpx spx default"), v1beta1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
-			assert.Equal(t, tt.ruler, c.Overruled.Reason)
+			assert.Equal(t, tt.ruler, c.Overridden.Reason)
 			assert.Equal(t, tt.follows, n.FollowsPlan())
 			if tt.keep == "" {
 				assert.Equal(t, tt.source, c.Desired.Source)

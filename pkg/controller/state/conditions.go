@@ -16,20 +16,20 @@ import (
 
 // describe sets the conditions.
 func (e *evaluation) describe(generation int64) {
-	set := func(kind string, status bool, reason, message string) {
-		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: ReasonWord(reason), Message: text.Cut(message, mostMessage),
+	e.Status.ObservedGeneration = generation
+	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: ReasonWord(reason), Message: text.Cut(message, v1beta1.MaxConditionMessage),
 			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(e.Now),
-		}
-		if status {
-			c.Status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&e.Status.Conditions, c)
+		})
+	}
+	set := func(kind string, status bool, reason, message string) {
+		say(kind, statusOf(status), reason, message)
 	}
 	ready, reason, message := e.ready()
-	set(names.ConditionReady, ready, reason, message)
+	say(names.ConditionReady, ready, reason, message)
 	set(names.ConditionSwitching, e.switching(), string(e.Status.State), e.progress())
-	if o := e.Choice.Overruled; o.Reason != "" {
+	if o := e.Choice.Overridden; o.Reason != "" {
 		set(names.ConditionOverridden, true, o.Reason, o.Message)
 	} else {
 		set(names.ConditionOverridden, false, names.ReasonNone, "")
@@ -37,7 +37,7 @@ func (e *evaluation) describe(generation int64) {
 	if p := e.Choice.Pending; p != nil {
 		set(names.ConditionRolloutPending, true, p.Reason, p.Message)
 	} else {
-		meta.RemoveStatusCondition(&e.Status.Conditions, names.ConditionRolloutPending)
+		set(names.ConditionRolloutPending, false, names.ReasonNone, "")
 	}
 	if e.conflict() {
 		set(names.ConditionConflicted, true, names.ReasonOtherOwner, e.conflictText())
@@ -61,8 +61,12 @@ func ReasonWord(reason string) string {
 	return names.ReasonOther
 }
 
-// mostMessage is the longest message of a condition, in bytes.
-const mostMessage = 4096
+func statusOf(is bool) metav1.ConditionStatus {
+	if is {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
 
 func (e *evaluation) conflictText() string {
 	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(e.node.OtherSystems, "; "))
@@ -72,25 +76,29 @@ func (e *evaluation) switching() bool {
 	return e.Status.Switch != nil && e.Status.State != v1beta1.Failed && e.Status.State != v1beta1.Idle
 }
 
-func (e *evaluation) ready() (bool, string, string) {
+func (e *evaluation) ready() (metav1.ConditionStatus, string, string) {
 	sw := e.Status.Switch
 	switch {
 	case e.Status.State == v1beta1.Failed:
-		return false, sw.Reason, e.failedText()
+		return metav1.ConditionFalse, sw.Reason, e.failedText()
 	case e.switching():
-		return false, names.ReasonSwitching, e.fromTo() + ": " + e.progress()
+		return metav1.ConditionFalse, names.ReasonSwitching, e.fromTo() + ": " + e.progress()
 	case e.Status.Node == nil:
-		return false, names.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
+		return metav1.ConditionUnknown, names.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
 	case e.conflict():
-		return false, names.ReasonConflict, e.conflictText()
+		return metav1.ConditionFalse, names.ReasonConflict, e.conflictText()
+	case e.unknownProtocol():
+		return metav1.ConditionFalse, names.ReasonProtocolUnknown, fmt.Sprintf(
+			"the node's plugin, version %s, follows protocol %d, and this controller knows %d: update the controller; %s",
+			e.node.PluginVersion, e.node.ProtocolVersion, v1beta1.ProtocolVersion, e.kept())
 	case e.Choice.Missing != "", e.Choice.Keep == names.ReasonNodeNotFound:
-		return false, e.Choice.Keep, e.Choice.Message + "; " + e.kept()
+		return metav1.ConditionFalse, e.Choice.Keep, e.Choice.Message + "; " + e.kept()
 	case e.Choice.Keep != "":
-		return e.keptUp(), e.Choice.Keep, e.Choice.Message + ": " + e.kept()
-	case len(e.node.GPUs) == 0:
-		return true, names.ReasonNoGPUs, "the node has no GPUs"
+		return statusOf(e.keptUp()), e.Choice.Keep, e.Choice.Message + ": " + e.kept()
+	case !e.node.HasGPUs():
+		return metav1.ConditionTrue, names.ReasonNoGPUs, "the node has no GPUs"
 	}
-	return true, names.ReasonApplied, e.appliedText()
+	return metav1.ConditionTrue, names.ReasonApplied, e.appliedText()
 }
 
 // appliedText says what is applied, and what is pending or wrong.

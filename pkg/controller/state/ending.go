@@ -60,7 +60,7 @@ func (e *evaluation) rollBack(reason, message string) {
 // because records why a switch ends without success. The message is limited because it can come
 // from the plugin, and the history keeps several.
 func (e *evaluation) because(reason, message string) {
-	e.Status.Switch.Reason, e.Status.Switch.Message = ReasonWord(reason), text.Cut(message, mostMessage)
+	e.Status.Switch.Reason, e.Status.Switch.Message = ReasonWord(reason), text.Cut(message, v1beta1.MaxReportText)
 }
 
 // fail ends a switch without success.
@@ -111,7 +111,7 @@ func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 func (e *evaluation) record(result string) {
 	sw := e.Status.Switch
 	r := v1beta1.SwitchRecord{
-		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: sw.Message,
+		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: text.Cut(sw.Message, v1beta1.MaxRecordMessage),
 		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPods: sw.EvictedPods,
 		Repair: sw.From.Hash == sw.To.Hash,
 	}

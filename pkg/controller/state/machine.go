@@ -148,9 +148,12 @@ func (e *evaluation) setDesired() {
 // conflict reports whether another system serves the node's GPUs.
 func (e *evaluation) conflict() bool { return len(e.node.OtherSystems) > 0 }
 
+// unknownProtocol reports whether the plugin may answer in ways that this controller does not know.
+func (e *evaluation) unknownProtocol() bool { return e.node.ProtocolVersion > v1beta1.ProtocolVersion }
+
 // desired returns the profile that a new switch would apply, nil: none.
 func (e *evaluation) desired() *v1beta1.ProfileSnapshot {
-	if e.Choice.Desired == nil || e.conflict() || !e.node.HasGPUs() {
+	if e.Choice.Desired == nil || e.conflict() || e.unknownProtocol() || !e.node.HasGPUs() {
 		return nil
 	}
 	return e.Choice.Desired

@@ -192,7 +192,7 @@ func checkShape(t require.TestingT, step *Step) {
 		require.False(t, step.Wake.IsZero(), "nothing ends by itself")
 		require.False(t, step.Wake.After(s.Switch.DeadlineTime.Time))
 	}
-	for _, kind := range []string{names.ConditionReady, names.ConditionSwitching, names.ConditionOverridden, names.ConditionConflicted} {
+	for _, kind := range []string{names.ConditionReady, names.ConditionSwitching, names.ConditionRolloutPending, names.ConditionOverridden, names.ConditionConflicted} {
 		c := meta.FindStatusCondition(s.Conditions, kind)
 		require.NotNil(t, c, kind)
 		require.NotEmpty(t, c.Reason, kind)
@@ -290,6 +290,36 @@ func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, names.ConditionReady))
 }
 
+// Nothing is known of a node whose plugin has not reported, and nothing is asked of a plugin that may
+// answer in ways that the controller does not know.
+func TestPluginsThatTheControllerDoesNotKnow(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	for name, test := range map[string]struct {
+		change func(*v1beta1.GPUNode)
+		status metav1.ConditionStatus
+		reason string
+		says   string
+		state  v1beta1.State
+	}{
+		"no report": {func(n *v1beta1.GPUNode) { n.Status.Node = nil }, metav1.ConditionUnknown, names.ReasonNoReport, "has not reported", v1beta1.Idle},
+		"newer": {func(n *v1beta1.GPUNode) {
+			n.Status.Node.PluginVersion, n.Status.Node.ProtocolVersion = "v9", v1beta1.ProtocolVersion+1
+		}, metav1.ConditionFalse, names.ReasonProtocolUnknown, "the node's plugin, version v9, follows protocol 2, and this controller knows 1: update the controller", v1beta1.Idle},
+		"as this one": {func(n *v1beta1.GPUNode) { n.Status.Node.ProtocolVersion = v1beta1.ProtocolVersion }, metav1.ConditionFalse, names.ReasonSwitching, "", v1beta1.Planning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := inState(v1beta1.Idle, test.change)
+			step := m.Next(n, after(time.Second, wants("new")))
+			c := meta.FindStatusCondition(step.Status.Conditions, names.ConditionReady)
+			assert.Equal(t, test.status, c.Status)
+			assert.Equal(t, test.reason, c.Reason)
+			assert.Contains(t, c.Message, test.says)
+			assert.Equal(t, test.state, step.Status.State)
+			assert.Equal(t, n.Generation, step.Status.ObservedGeneration)
+		})
+	}
+}
+
 func TestAClockThatIsSetBackMakesNoStateLonger(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
 	const back = -24 * time.Hour
@@ -311,11 +341,11 @@ func TestWhatThePluginSaysIsBounded(t *testing.T) {
 	n := inState(v1beta1.Applying, answers(v1beta1.Applying, v1beta1.TaskFailed, strings.Repeat("Long", 100), strings.Repeat("text ", 10_000)))
 	n.Status = m.Next(n, after(time.Second)).Status
 	assert.Equal(t, "Other", n.Status.Switch.Reason)
-	assert.LessOrEqual(t, len(n.Status.Switch.Message), mostMessage)
+	assert.LessOrEqual(t, len(n.Status.Switch.Message), v1beta1.MaxReportText)
 	step := m.Next(n, after(time.Hour))
 	require.Equal(t, v1beta1.Failed, step.Status.State)
-	assert.LessOrEqual(t, len(step.Status.Switch.Message), mostMessage)
-	assert.LessOrEqual(t, len(step.Status.History[0].Message), mostMessage)
+	assert.LessOrEqual(t, len(step.Status.Switch.Message), v1beta1.MaxReportText)
+	assert.LessOrEqual(t, len(step.Status.History[0].Message), v1beta1.MaxRecordMessage)
 }
 
 func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // answer does what a switch asks for in its state. It returns nil if there is no answer yet.
@@ -41,7 +40,8 @@ func (f *Follower) answer(ctx context.Context, s *v1beta1.Switch, state v1beta1.
 	default:
 		task = f.apply(ctx, s, func(ctx context.Context) v1beta1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
 	}
-	task.SwitchID, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
+	boundTask(&task)
+	task.SwitchID, task.State = s.ID, state
 	if state == v1beta1.Tainted {
 		task.TaintGeneration = s.TaintGeneration
 	}

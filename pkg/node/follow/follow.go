@@ -38,8 +38,6 @@ const (
 	// taintSettle is how long the caches of schedulers may take to notice taints that the
 	// API server has accepted, and that of the controller to notice earlier allocations.
 	taintSettle = time.Second
-	// maxTaskMessage is the maximum length of a message in a GPUNode, in bytes.
-	maxTaskMessage = 32 << 10
 	// answerMargin is how long before the controller's deadline a change ends, so that
 	// the answer arrives in time.
 	answerMargin = 15 * time.Second
@@ -55,6 +53,8 @@ type Config struct {
 	Node    *corev1.Node
 	Nodes   client.GPUNodes
 	Machine hardware.Machine
+	// Version is the version of the plugin.
+	Version string
 	// MemoryModes allows changes of the memory mode, which reload the driver.
 	MemoryModes bool
 	// RebootFile records why the machine was rebooted.

@@ -20,7 +20,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // modesTimeout limits how long a report waits for the modes of a GPU.
@@ -38,11 +37,12 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 	records := f.Claims.Ledger.List()
 	inUse := ledger.InUse(records)
 	report := &v1beta1.NodeReport{
-		BootID:  f.Machine.BootID(),
-		GPUCount:   int32(len(gpus)),
-		ClaimCount:    int32(len(inUse)),
-		OtherSystems:  f.Publisher.OwnersFound(),
-		AppliedHash: f.Profile.Applied().Hash,
+		PluginVersion: f.Version, ProtocolVersion: v1beta1.ProtocolVersion,
+		BootID:       f.Machine.BootID(),
+		GPUCount:     int32(len(gpus)),
+		ClaimCount:   int32(len(inUse)),
+		OtherSystems: f.Publisher.OwnersFound(),
+		AppliedHash:  f.Profile.Applied().Hash,
 
 		UnhealthyGPUs: f.unhealthy(gpus), UnpreparedClaims: f.unprepared.list(),
 	}
@@ -62,6 +62,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 		}
 	}
 	report.InputHash = f.inputHash(answered)
+	bound(report)
 	return report
 }
 
@@ -82,12 +83,12 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 	held := heldOf(g, inUse)
 	return v1beta1.GPUReport{
 		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
-		Mode:       f.modeText(g, modes),
-		Partitions: f.partitionsOf(g, records),
-		HeldDevices:       held,
-		SliceHash:      f.Publisher.DigestOf(g.PCIAddress),
-		Problem:    text.Cut(g.Problem.Message, v1beta1.MaxReportText),
-		Pending:    text.Cut(strings.Join(f.pendingOf(g, held), "; "), v1beta1.MaxReportText),
+		Mode:        f.modeText(g, modes),
+		Partitions:  f.partitionsOf(g, records),
+		HeldDevices: held,
+		SliceHash:   f.Publisher.DigestOf(g.PCIAddress),
+		Problem:     g.Problem.Message,
+		Pending:     strings.Join(f.pendingOf(g, held), "; "),
 	}
 }
 

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// mostUnprepared is how many claims a report lists, mostReason what it says of each.
+	// mostUnprepared is how many claims a report lists.
 	mostUnprepared = 8
-	mostReason     = 1024
 	// forgetUnprepared is how long a claim is listed that the kubelet does not ask for any more.
 	forgetUnprepared = 10 * time.Minute
 )
@@ -49,7 +48,7 @@ func (f *Follower) Unprepared(c *resourceapi.ResourceClaim, err error) {
 	if !known {
 		failed.UnpreparedClaim = v1beta1.UnpreparedClaim{
 			Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), FirstFailureTime: metav1.NewTime(now).Rfc3339Copy(),
-			Message: text.Cut(err.Error(), mostReason),
+			Message: text.Cut(err.Error(), v1beta1.MaxListedText),
 		}
 	}
 	failed.last = now

@@ -79,9 +79,6 @@ func (p *Publisher) ownersOf(v gpu.Vendor, known []inventory.GPU) inventory.Owne
 	})
 }
 
-// mostOwners limits how many other systems the node reports.
-const mostOwners = 16
-
 // OwnersFound describes the other systems that serve GPUs of the node: how each was detected,
 // and how to end that.
 func (p *Publisher) OwnersFound() []string {
@@ -96,8 +93,8 @@ func (p *Publisher) OwnersFound() []string {
 	for _, v := range slices.Sorted(maps.Keys(vendors)) {
 		for _, o := range p.ownersOf(v, known) {
 			owner := fmt.Sprintf("%s; to let Tranche have %s, %s", o.Found, served(v, o), o.Remedy)
-			found = append(found, text.Cut(owner, v1beta1.MaxReportText))
+			found = append(found, text.Cut(owner, v1beta1.MaxListedText))
 		}
 	}
-	return found[:min(len(found), mostOwners)]
+	return found[:min(len(found), v1beta1.MaxOtherSystems)]
 }

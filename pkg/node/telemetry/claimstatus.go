@@ -7,6 +7,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -129,6 +130,21 @@ func (s *ClaimStatus) apply(ctx context.Context, status *resourceapply.ResourceC
 	}
 }
 
+// transition returns when the condition of a device got its status: the time in the claim if it has
+// that status already, otherwise now.
+func transition(c *resourceapi.ResourceClaim, of *resourceapi.DeviceRequestAllocationResult, ready metav1.ConditionStatus) metav1.Time {
+	for i := range c.Status.Devices {
+		d := &c.Status.Devices[i]
+		if d.Driver != of.Driver || d.Pool != of.Pool || d.Device != of.Device || ptr.Deref(d.ShareID, "") != string(ptr.Deref(of.ShareID, "")) {
+			continue
+		}
+		if known := meta.FindStatusCondition(d.Conditions, conditionReady); known != nil && known.Status == ready {
+			return known.LastTransitionTime
+		}
+	}
+	return metav1.Now()
+}
+
 // deviceStatuses describes each device and each share of this driver in the allocation once.
 // Server-side apply keeps the entries of other drivers.
 func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]DeviceFacts) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
@@ -147,7 +163,7 @@ func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, 
 			WithDriver(result.Driver).WithPool(result.Pool).WithDevice(result.Device).
 			WithConditions(metaapply.Condition().
 				WithType(conditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
-				WithObservedGeneration(c.Generation).WithLastTransitionTime(metav1.Now()))
+				WithObservedGeneration(c.Generation).WithLastTransitionTime(transition(c, &result, ready)))
 		if result.ShareID != nil {
 			device.WithShareID(string(*result.ShareID))
 		}

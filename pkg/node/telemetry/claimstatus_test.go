@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -63,4 +65,20 @@ func TestClaimStatusesAreOrdered(t *testing.T) {
 	}, nodetest.Patience, nodetest.Tick, "nothing is kept of a claim whose status is written")
 	assert.EqualValues(t, 2, writes.Load())
 	nodetest.AwaitStatus(t, api, c, metav1.ConditionTrue)
+}
+
+// A condition keeps the time at which it got its status.
+func TestTransitionTimeIsKept(t *testing.T) {
+	c := nodetest.ClaimOf("a", mig0)
+	before := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	result := c.Status.Allocation.Devices.Results[0]
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: result.Driver, Pool: result.Pool, Device: result.Device,
+		Conditions: []metav1.Condition{{Type: conditionReady, Status: metav1.ConditionFalse, LastTransitionTime: before}}}}
+	at := func(ready metav1.ConditionStatus) metav1.Time {
+		return *deviceStatuses(c, ready, "R", "", nil)[0].Conditions[0].LastTransitionTime
+	}
+	assert.Equal(t, before, at(metav1.ConditionFalse))
+	assert.WithinDuration(t, time.Now(), at(metav1.ConditionTrue).Time, time.Minute)
+	c.Status.Devices[0].ShareID = ptr.To("another")
+	assert.WithinDuration(t, time.Now(), at(metav1.ConditionFalse).Time, time.Minute, "another share")
 }

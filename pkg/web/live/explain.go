@@ -89,7 +89,7 @@ func (s *Store) inputFor(v overview.Viewer, namespace, name string, nodes []stri
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list gpunodes."+v1beta1.GroupVersion.Group))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list "+v1beta1.Resource("gpunodes").String()))
 	}
 	return in, packs
 }

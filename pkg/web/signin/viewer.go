@@ -73,8 +73,8 @@ var (
 	claimsOf   = authorizationv1.ResourceAttributes{Group: resourceapi.GroupName, Resource: "resourceclaims"}
 	nodesOf    = authorizationv1.ResourceAttributes{Resource: "nodes"}
 	podsOf     = authorizationv1.ResourceAttributes{Resource: "pods"}
-	gpuNodesOf = authorizationv1.ResourceAttributes{Group: v1beta1.GroupVersion.Group, Resource: "gpunodes"}
-	plansOf    = authorizationv1.ResourceAttributes{Group: v1beta1.GroupVersion.Group, Resource: "partitionplans"}
+	gpuNodesOf = authorizationv1.ResourceAttributes{Group: v1beta1.GroupName, Resource: "gpunodes"}
+	plansOf    = authorizationv1.ResourceAttributes{Group: v1beta1.GroupName, Resource: "partitionplans"}
 )
 
 // subject is a user about whose rights is asked.

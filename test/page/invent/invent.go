@@ -181,10 +181,10 @@ func (o *Objects) plans(n int) {
 	running := gpunodes.NewPlan("inference-fleet", "inference", 2)
 	running.Status.CurrentStep, running.Status.StepCount = 2, 4
 	running.Counts(v1beta1.PlanNodeCounts{Selected: int32(n), Updated: int32(n / 3), Switching: int32(n / 20), Failed: int32(n / 41), Waiting: int32(n - n/3 - n/20 - n/41)}). //nolint:gosec // n is small
-																						Says(names.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
+																							Says(names.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
 	done := gpunodes.NewPlan("amd-cpx", "cpx", 1)
 	done.Counts(v1beta1.PlanNodeCounts{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
-											Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(names.ConditionComplete, true, "Complete", "")
+												Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(names.ConditionComplete, true, "Complete", "")
 	o.Plans = append(o.Plans, running.PartitionPlan, done.PartitionPlan)
 }
 

@@ -110,10 +110,11 @@ push: release-tool ## Push images and chart of dist/ to REGISTRY and print their
 	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)"
 
 .PHONY: generate
-generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation
+generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation, public names
 	$(GO) run $(CONTROLLER_GEN) object crd:maxDescLen=400 paths=./api/v1beta1 output:object:dir=api/v1beta1 output:crd:dir=$(CRDS)
 	sha256sum $$(ls api/v1beta1/*.go | grep -v _test.go) $(CRDS)/*.yaml >api/v1beta1/generated.sha256
-	$(GO) test ./docs -run '^(TestTables|TestModels|TestProfilesOfTheChart)' -update
+	$(GO) test ./cmd/kubectl-tranche -run '^TestCommands$$' -update
+	$(GO) test ./docs -run '^(TestTables|TestModels|TestProfilesOfTheChart|TestPublicNames)' -update
 	$(GO) test ./deployments/helm -run '^TestReadmeListsValues$$' -update
 
 .PHONY: compiler

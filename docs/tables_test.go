@@ -172,6 +172,21 @@ func TestTablesOfFlags(t *testing.T) {
 	}
 }
 
+// TestTableOfExitCodes: what the exit codes of kubectl tranche mean, as its help says.
+func TestTableOfExitCodes(t *testing.T) {
+	var rows [][]string
+	inspect(t, "../cmd/kubectl-tranche", func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "exitCodes" {
+			return
+		}
+		for i, element := range spec.Values[0].(*ast.CompositeLit).Elts {
+			rows = append(rows, []string{fmt.Sprintf("`%d`", i), words(t, element.(*ast.CompositeLit).Elts[1])})
+		}
+	})
+	generated(t, "reference/commands.md", "exit-codes", table([]string{"code", "meaning"}, rows))
+}
+
 // flagsOf are the flags that a program defines: the second and the last argument of
 // flags.StringVar and its like, and the entries of lists of names and usages.
 func flagsOf(t *testing.T, folders ...string) (rows [][]string) {
@@ -266,9 +281,11 @@ func named(t *testing.T, name string) (found string) {
 	return found
 }
 
+// controllerMetric finds the metrics of the controller.
+var controllerMetric = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
+
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {
-	controllers := regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
 	var ofPlugin, ofController, ofUsage [][]string
 	measured := map[string]telemetry.Definition{}
 	for _, d := range telemetry.Definitions() {
@@ -276,8 +293,12 @@ func TestTablesOfMetrics(t *testing.T) {
 	}
 	for _, row := range metrics(t) {
 		if d, ok := measured[row[0]]; ok {
-			ofUsage = append(ofUsage, []string{row[0], d.DCGM, row[2]})
-		} else if controllers.MatchString(row[0]) {
+			dcgm := ""
+			if d.DCGM != "" {
+				dcgm = "`" + d.DCGM + "`"
+			}
+			ofUsage = append(ofUsage, []string{row[0], dcgm, row[2]})
+		} else if controllerMetric.MatchString(row[0]) {
 			ofController = append(ofController, row)
 		} else {
 			ofPlugin = append(ofPlugin, row)
@@ -287,7 +308,7 @@ func TestTablesOfMetrics(t *testing.T) {
 	header := []string{"metric", "labels", "meaning"}
 	generated(t, "reference/metrics.md", "plugin-metrics", table(header, ofPlugin))
 	generated(t, "reference/metrics.md", "controller-metrics", table(header, ofController))
-	generated(t, "reference/metrics.md", "usage-metrics", table([]string{"metric", "DCGM_FI_", "meaning"}, ofUsage))
+	generated(t, "reference/metrics.md", "usage-metrics", table([]string{"metric", "field of DCGM", "meaning"}, ofUsage))
 }
 
 // metrics are those that calls of prometheus' constructors make.

@@ -29,8 +29,8 @@ const (
 	MetricPublishedDevices = "tranche_published_devices"
 	// MetricReconcileFindings: Repairs by the reconciler; reasons as in the events.
 	MetricReconcileFindings = "tranche_reconcile_findings_total"
-	// MetricShareFraction: Fraction that a claim was allocated from a share, 0 to 1.
-	MetricShareFraction = "tranche_share_fraction"
+	// MetricShareRatio: Fraction that a claim was allocated from a share, 0 to 1.
+	MetricShareRatio = "tranche_share_ratio"
 	// MetricShareInfo: 1 for each share that a claim holds.
 	MetricShareInfo = "tranche_share_info"
 	// MetricShareMemory: Memory that a claim was allocated from a share.
@@ -41,41 +41,41 @@ const (
 
 // The metrics of what GPUs, partitions and shares use.
 const (
-	// MetricClocksEventReasons: 1 while a reason lowers the clocks, otherwise 0.
-	MetricClocksEventReasons = "tranche_clocks_event_reasons"
-	// MetricDRAMActive: Memory bandwidth that was used, average.
-	MetricDRAMActive = "tranche_dram_active_ratio"
-	// MetricECCDBE: Uncorrected memory errors since the driver was loaded.
-	MetricECCDBE = "tranche_ecc_dbe_vol_total"
-	// MetricECCSBE: Corrected memory errors since the driver was loaded.
-	MetricECCSBE = "tranche_ecc_sbe_vol_total"
-	// MetricFBTotal: Memory; of a share, what was allocated.
-	MetricFBTotal = "tranche_fb_total_bytes"
-	// MetricFBUsed: Memory in use, without what the driver reserves.
-	MetricFBUsed = "tranche_fb_used_bytes"
+	// MetricClocksThrottled: 1 while a reason lowers the clocks, otherwise 0.
+	MetricClocksThrottled = "tranche_clocks_throttled"
+	// MetricComputeActive: Compute units that worked: average, on AMD at the moment.
+	MetricComputeActive = "tranche_compute_active_ratio"
+	// MetricECCCorrected: Corrected memory errors since the driver was loaded.
+	MetricECCCorrected = "tranche_ecc_corrected_errors_total"
+	// MetricECCUncorrected: Uncorrected memory errors since the driver was loaded.
+	MetricECCUncorrected = "tranche_ecc_uncorrected_errors_total"
+	// MetricEngineActive: Time in which anything ran, average.
+	MetricEngineActive = "tranche_engine_active_ratio"
 	// MetricGPUInfo: 1 for each GPU.
 	MetricGPUInfo = "tranche_gpu_info"
-	// MetricGPUUtil: Time in which anything ran.
-	MetricGPUUtil = "tranche_gpu_util_ratio"
-	// MetricGREngineActive: Time in which anything ran, average.
-	MetricGREngineActive = "tranche_gr_engine_active_ratio"
-	// MetricMemCopyUtil: Time in which memory was accessed.
-	MetricMemCopyUtil = "tranche_mem_copy_util_ratio"
-	// MetricPowerUsage: Power of a GPU.
-	MetricPowerUsage = "tranche_power_usage_watts"
+	// MetricMemoryAccess: Time in which memory was accessed.
+	MetricMemoryAccess = "tranche_memory_access_ratio"
+	// MetricMemoryBandwidth: Memory bandwidth that was used, average.
+	MetricMemoryBandwidth = "tranche_memory_bandwidth_ratio"
+	// MetricMemoryTotal: Memory; of a share, what was allocated.
+	MetricMemoryTotal = "tranche_memory_total_bytes"
+	// MetricMemoryUsed: Memory in use, without what the driver reserves.
+	MetricMemoryUsed = "tranche_memory_used_bytes"
+	// MetricPower: Power of a GPU.
+	MetricPower = "tranche_power_watts"
 	// MetricProcesses: Processes that use the device.
 	MetricProcesses = "tranche_processes"
-	// MetricSMActive: Compute units that worked: average, on AMD at the moment.
-	MetricSMActive = "tranche_sm_active_ratio"
 	// MetricTensorActive: Time in which tensor cores worked, average.
-	MetricTensorActive = "tranche_pipe_tensor_active_ratio"
+	MetricTensorActive = "tranche_tensor_active_ratio"
+	// MetricUtilization: Time in which anything ran.
+	MetricUtilization = "tranche_utilization_ratio"
 )
 
 // The metrics of the controller.
 const (
-	// MetricGPUNodeNotReadySince: Unix time since when the desired profile is not applied
+	// MetricGPUNodeNotReadyTime: Unix time since when the desired profile is not applied
 	// on a node; absent if it is, or if the node only waits for other nodes.
-	MetricGPUNodeNotReadySince = "tranche_gpu_node_not_ready_since_seconds"
+	MetricGPUNodeNotReadyTime = "tranche_gpu_node_not_ready_timestamp_seconds"
 	// MetricGPUNodesNotReady: Nodes whose desired profile is not applied, by the reason of the
 	// condition Ready.
 	MetricGPUNodesNotReady = "tranche_gpu_nodes_not_ready"
@@ -89,12 +89,12 @@ const (
 	MetricPlanStopped = "tranche_plan_stopped"
 	// MetricDefragmentations: Finished defragmentations: Succeeded or Aborted.
 	MetricDefragmentations = "tranche_defragmentations_total"
-	// MetricDefragmentationEvictions: Evictions that made room for waiting pods: evicted, refused.
+	// MetricDefragmentationEvictions: Evictions that made room for waiting pods: Evicted, Refused.
 	MetricDefragmentationEvictions = "tranche_defragmentation_evictions_total"
 	// MetricSwitchDuration: Histogram: duration of switches, without waiting for other
 	// nodes.
 	MetricSwitchDuration = "tranche_switch_duration_seconds"
-	// MetricSwitchEvictions: Evictions of pods: evicted, refused, forced.
+	// MetricSwitchEvictions: Evictions of pods: Evicted, Refused, Forced.
 	MetricSwitchEvictions = "tranche_switch_evictions_total"
 	// MetricSwitchStateDuration: Histogram: time that nodes spent in each state of a switch.
 	MetricSwitchStateDuration = "tranche_switch_state_duration_seconds"

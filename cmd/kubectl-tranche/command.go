@@ -36,7 +36,7 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   kubectl tranche why train-7 -n team-a
 
   # Set the profile of a node, and wait until it is applied
-  kubectl tranche profile node-a all-balanced --wait
+  kubectl tranche set-profile node-a all-balanced --wait
 
   # Serve a web page on this machine, and open it
   kubectl tranche ui --open
@@ -93,8 +93,8 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	for _, add := range []func(*options) *cobra.Command{
-		newWhyCommand, newTemplatesCommand, newProfilesCommand, newProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
-		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand,
+		newWhyCommand, newTemplatesCommand, newProfilesCommand, newProfileCommand, newSetProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
+		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand, newExitCodesTopic,
 	} {
 		cmd.AddCommand(add(o))
 	}
@@ -162,14 +162,15 @@ func (o *options) connected(run func(ctx context.Context, s *session, args []str
 }
 
 // show writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
-func (s *session) show(content any, draw func(*picture.Page)) error {
-	switch s.output {
-	case "json":
-		return picture.WriteJSON(s.out, content)
-	case "yaml":
-		return picture.WriteYAML(s.out, content)
+func (s *session) show(kind string, content any, draw func(*picture.Page)) error {
+	if !s.forPrograms() {
+		return s.screen().Draw(s.out, draw)
 	}
-	return s.screen().Draw(s.out, draw)
+	document, err := documentOf(kind, content)
+	if err != nil {
+		return err
+	}
+	return s.write(document)
 }
 
 // say writes a line.

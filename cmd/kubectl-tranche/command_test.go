@@ -232,7 +232,7 @@ func TestVersion(t *testing.T) {
 	assert.Contains(t, out, client+"Unknown: ask the API server for its version: ")
 	out, err = run(t, "version", "--client", "-o", "yaml")
 	require.NoError(t, err)
-	assert.Equal(t, "client:\n  platform: "+runtime.GOOS+"/"+runtime.GOARCH+"\n  version: dev\n", out)
+	assert.Equal(t, "apiVersion: cli.tranche.dev/v1beta1\nclient:\n  platform: "+runtime.GOOS+"/"+runtime.GOARCH+"\n  version: dev\nkind: Version\n", out)
 }
 
 func TestServerVersions(t *testing.T) {
@@ -252,12 +252,12 @@ func TestServerVersions(t *testing.T) {
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
 	in := newSession(&out, picture.Screen{Width: 80}, connection{})
-	require.NoError(t, in.show(v, v.draw))
+	require.NoError(t, in.show(kindVersion, v, v.draw))
 	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
 		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())
 	out.Reset()
 	in.output = "json"
-	require.NoError(t, in.show(v, v.draw))
+	require.NoError(t, in.show(kindVersion, v, v.draw))
 	assert.Contains(t, out.String(), `"component": "controller"`)
 
 	forbid(kubernetes, "pods", "tranche-system")

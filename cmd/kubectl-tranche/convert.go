@@ -40,7 +40,7 @@ The files can be those of a project, or objects that have them: ConfigMaps,
 objects of Kaiwo and nos, Nodes with labels of these projects, and objects of
 any kind with pods, such as Deployments. What has no
 counterpart, and what else there is to do, is in comments. What cannot be
-converted is an error; the rest is printed.`
+converted is an error, with the exit code 2; the rest is printed.`
 
 func newConvertCommand(o *options) *cobra.Command {
 	var files []string
@@ -75,14 +75,18 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 		return err
 	}
 	made := map[types.NamespacedName]bool{}
+	var lost []error
 	for _, d := range documents {
 		text, err := printed(&d, made)
-		errs = append(errs, err)
+		lost = append(lost, err)
 		if _, err := io.WriteString(out, text); err != nil {
 			return err
 		}
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, errors.Join(lost...))
+	}
+	return negative(errors.Join(lost...))
 }
 
 // refuseImpossible makes errors of profiles with layouts that no GPU can hold.

@@ -16,15 +16,16 @@ import (
 )
 
 const defragExamples = `  # Print which pods to move for the waiting pods of a namespace
-  kubectl tranche defrag --dry-run -n team-a
+  kubectl tranche defrag -n team-a
 
   # Print which pods to move for one pod, at most two of them
-  kubectl tranche defrag --dry-run --max-pods 2 train-7 -n team-a
+  kubectl tranche defrag --max-pods 2 train-7 -n team-a
 
   # Print which pods to move for all waiting pods, as JSON
-  kubectl tranche defrag --dry-run -A -o json`
+  kubectl tranche defrag -A -o json`
 
-const defragLong = `Print which pods could move so that a pod that waits for a GPU fits. Nothing is changed.
+const defragLong = `Print which pods could move so that a pod that waits for a GPU fits. Nothing is changed:
+the controller moves pods, if the chart's value controller.defragmentation.enabled is true.
 The scheduler's own allocator decides what fits. For a pod without a plan, the reason
 is printed.
 
@@ -40,14 +41,14 @@ PersistentVolumes and StorageClasses, plans can move more pods.`
 
 // defragFlags are the flags of the command defrag.
 type defragFlags struct {
-	dryRun, allNamespaces bool
-	maxPods               int
+	allNamespaces bool
+	maxPods       int
 }
 
 func newDefragCommand(o *options) *cobra.Command {
 	var f defragFlags
 	cmd := &cobra.Command{
-		Use:     "defrag --dry-run [POD]",
+		Use:     "defrag [POD]",
 		Short:   "Print which pods could move to make room for a waiting pod",
 		Long:    defragLong,
 		Example: defragExamples,
@@ -60,7 +61,6 @@ func newDefragCommand(o *options) *cobra.Command {
 			return (&defragRun{session: s, flags: f, pod: strings.Join(args, "")}).run(ctx)
 		}),
 	}
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "preview only; required, because this command changes nothing")
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "maximum number of pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
 	addOutput(cmd, "", "json", "yaml")
@@ -70,8 +70,6 @@ func newDefragCommand(o *options) *cobra.Command {
 
 func (f *defragFlags) check(_ *cobra.Command, args []string) error {
 	switch {
-	case !f.dryRun:
-		return errors.New("--dry-run is required: this command only prints plans. The controller moves pods if the chart's value controller.defragmentation.enabled is true")
 	case f.maxPods < 1:
 		return fmt.Errorf("--max-pods is %d, it must be at least 1", f.maxPods)
 	case f.allNamespaces && len(args) > 0:
@@ -118,7 +116,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
+	return r.show(kindDefragPlanList, advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
 // waiting returns the pods to plan for.

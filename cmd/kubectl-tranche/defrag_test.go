@@ -79,7 +79,7 @@ func userOf(name, class string) *corev1.Pod {
 func newDefragRun(t *testing.T, out *bytes.Buffer) (*defragRun, *fake.Clientset) {
 	kube := fake.NewClientset(defragCluster(t)...)
 	return &defragRun{
-		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{dryRun: true, maxPods: 4},
+		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{maxPods: 4},
 	}, kube
 }
 
@@ -125,10 +125,9 @@ func TestDefragWithoutRights(t *testing.T) {
 
 func TestFlagsOfDefrag(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--dry-run is required: this command only prints plans. The controller moves pods if the chart's value controller.defragmentation.enabled is true": {"defrag"},
-		"--max-pods is 0, it must be at least 1":                  {"defrag", "--dry-run", "--max-pods", "0"},
-		"a pod name and --all-namespaces cannot be used together": {"defrag", "--dry-run", "-A", "pod"},
-		`unsupported output format "xml": use json or yaml`:       {"defrag", "--dry-run", "-o", "xml"},
+		"--max-pods is 0, it must be at least 1":                  {"defrag", "--max-pods", "0"},
+		"a pod name and --all-namespaces cannot be used together": {"defrag", "-A", "pod"},
+		`unsupported output format "xml": use json or yaml`:       {"defrag", "-o", "xml"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

@@ -13,7 +13,8 @@
 //   - command.go: the command, its flags, and what all subcommands share
 //   - list.go, read.go: objects that several subcommands read
 //   - show.go, watch.go: kubectl tranche, also with --watch
-//   - wait.go: waiting for an object, used by profile and rollout status
+//   - document.go: what -o json and -o yaml print; exit.go: exit codes
+//   - wait.go: waiting for an object, used by set-profile and rollout status
 //   - complete.go: names for the shell
 //   - the others: a subcommand, or a part of it, each
 package main

@@ -18,6 +18,6 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(picture.Clean{File: os.Stderr}, "error:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }

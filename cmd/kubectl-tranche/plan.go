@@ -27,7 +27,8 @@ import (
 
 const planLong = `Print what a PartitionPlan would do, without changing anything: its nodes in their
 order and steps, the pods that would be evicted, those that cannot be and why, and
-how long it would take by the durations of earlier switches.
+how long it would take by the durations of earlier switches. To create the plan, use
+kubectl apply.
 
 FILE has the PartitionPlan. It can have its PartitionProfile, too; otherwise the one
 in the cluster is used. Whether pods can be evicted is found out by dry runs, each for
@@ -38,7 +39,6 @@ ResourceClaims, and to create evictions.`
 
 // planFlags are those of the command plan.
 type planFlags struct {
-	dryRun      bool
 	file        string
 	unavailable int
 }
@@ -46,7 +46,7 @@ type planFlags struct {
 func newPlanCommand(o *options) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:     "plan --dry-run -f FILE",
+		Use:     "plan -f FILE",
 		Short:   "Print what a partition plan would do",
 		Long:    planLong,
 		Args:    cobra.NoArgs,
@@ -59,9 +59,8 @@ func newPlanCommand(o *options) *cobra.Command {
 			return (&planRun{session: s, flags: f, plan: p, own: own}).run(ctx)
 		}),
 	}
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "preview only; required, because this command changes nothing")
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
-	addOutput(cmd, "", "json")
+	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
 	return cmd
 }
@@ -69,9 +68,7 @@ func newPlanCommand(o *options) *cobra.Command {
 func (f *planFlags) check(*cobra.Command, []string) error {
 	switch {
 	case f.file == "":
-		return errors.New("name the file of the plan: kubectl tranche plan --dry-run -f FILE")
-	case !f.dryRun:
-		return fmt.Errorf("this command changes nothing: give --dry-run; to create the plan, use kubectl apply -f %s", f.file)
+		return errors.New("name the file of the plan: kubectl tranche plan -f FILE")
 	case f.unavailable < 1:
 		return fmt.Errorf("--max-unavailable %d: give 1 or more", f.unavailable)
 	}
@@ -146,7 +143,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	return r.show(f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
+	return r.show(kindPlanForecast, f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
 // checked checks the plan by a dry run of the API server.

@@ -81,7 +81,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 	})
 	return &planRun{
 		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
-		flags:   planFlags{dryRun: true, file: planFile, unavailable: 1}, plan: p, own: own,
+		flags:   planFlags{file: planFile, unavailable: 1}, plan: p, own: own,
 	}
 }
 
@@ -165,10 +165,9 @@ func TestReadPlan(t *testing.T) {
 
 func TestFlagsOfPlan(t *testing.T) {
 	for want, args := range map[string][]string{
-		"name the file of the plan: kubectl tranche plan --dry-run -f FILE":                                  {"plan"},
-		"this command changes nothing: give --dry-run; to create the plan, use kubectl apply -f " + planFile: {"plan", "-f", planFile},
-		"--max-unavailable 0: give 1 or more":                                                                {"plan", "--dry-run", "-f", planFile, "--max-unavailable", "0"},
-		`unsupported output format "xml": use json`:                                                          {"plan", "--dry-run", "-f", planFile, "-o", "xml"},
+		"name the file of the plan: kubectl tranche plan -f FILE": {"plan"},
+		"--max-unavailable 0: give 1 or more":                     {"plan", "-f", planFile, "--max-unavailable", "0"},
+		`unsupported output format "xml": use json or yaml`:       {"plan", "-f", planFile, "-o", "xml"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

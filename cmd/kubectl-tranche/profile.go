@@ -20,72 +20,73 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
-const profileExamples = `  # Show the profile of a node
-  kubectl tranche profile node-a
-
-  # Set a profile, and wait until it is applied
-  kubectl tranche profile node-a all-balanced --wait
+const setProfileExamples = `  # Set a profile, and wait until it is applied
+  kubectl tranche set-profile node-a all-balanced --wait
 
   # Return to the profile in the GPUNode's spec, or to the profile "default"
-  kubectl tranche profile node-a --unset`
+  kubectl tranche set-profile node-a --unset`
 
-const profileLong = `Show the partition profile of a node and the progress of its switch, or set the
-profile with the node's label tranche.dev/profile.
+const setProfileLong = `Set the partition profile of a node with its label tranche.dev/profile.
 
 With --wait, each step is printed. The exit code is 0 when the profile is
-applied, and 1 when the switch has failed, cannot start, or takes longer than
---timeout.
+applied, 2 when the switch has failed or cannot start, and 3 when it takes
+longer than --timeout.
 
-Requires permission to get GPUNodes. To set a profile: to list
-PartitionProfiles, and to get and patch nodes. To wait: to list and watch
-GPUNodes.`
+Requires permission to list PartitionProfiles, to get and patch nodes, and to
+get GPUNodes. To wait: to list and watch GPUNodes.`
 
 // defaultTimeout is how long --wait waits: the default deadline of a drain, and what
 // a reboot takes, twice.
 const defaultTimeout = 30 * time.Minute
 
-// profileFlags are those of the command profile.
+// profileFlags are those of the command set-profile.
 type profileFlags struct {
 	unset, wait bool
 	timeout     time.Duration
 }
 
+// newProfileCommand shows the profile of a node.
 func newProfileCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile NODE",
+		Short: "Show the partition profile of a node, and the progress of its switch",
+		Long: "Show the partition profile of a node, the progress of its switch, and the modes of its GPUs.\n\n" +
+			"Requires permission to get GPUNodes.",
+		Args: exactlyOne("node", "profile NODE"),
+		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
+			return (&profileRun{session: s, node: nodeName(args[0])}).show(ctx)
+		}),
+	}
+	addOutput(cmd, "", "json", "yaml")
+	return cmd
+}
+
+// newSetProfileCommand sets the profile of a node.
+func newSetProfileCommand(o *options) *cobra.Command {
 	var f profileFlags
 	cmd := &cobra.Command{
-		Use:     "profile NODE [PROFILE]",
-		Short:   "Show or set the partition profile of a node",
-		Long:    profileLong,
-		Example: profileExamples,
+		Use:     "set-profile NODE PROFILE",
+		Short:   "Set the partition profile of a node",
+		Long:    setProfileLong,
+		Example: setProfileExamples,
 		Args:    cobra.MaximumNArgs(2),
 		PreRunE: f.check,
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
-			r := profileRun{session: s, node: nodeName(args[0]), flags: f}
-			if len(args) == 1 && !f.unset {
-				return r.show(ctx)
-			}
-			return r.set(ctx, append(args, "")[1])
+			return (&profileRun{session: s, node: nodeName(args[0]), flags: f}).set(ctx, append(args, "")[1])
 		}),
 	}
-	addOutput(cmd, "", "json")
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
 	return cmd
 }
 
-func (f *profileFlags) check(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return errors.New("name one node: kubectl tranche profile NODE [PROFILE]")
-	}
-	set := len(args) == 2 || f.unset
+func (f *profileFlags) check(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 2 && f.unset:
 		return errors.New("--unset removes the label, so it takes no PROFILE")
-	case !set && f.wait:
-		return errors.New("--wait is for setting a profile: give PROFILE or --unset")
-	case set && outputOf(cmd) != "":
-		return errors.New("-o is for showing a profile, not for setting one")
+	case len(args) == 0, len(args) == 1 && !f.unset:
+		return errors.New("name a node and a profile: kubectl tranche set-profile NODE PROFILE, or NODE --unset")
 	case len(args) == 2 && args[1] == "":
 		return errors.New("PROFILE is empty; to remove the label, use --unset")
 	}
@@ -118,7 +119,7 @@ func (r *profileRun) show(ctx context.Context) error {
 		return err
 	}
 	shown := shownNode{Name: r.node, Progress: cluster.ProgressOf(n), Modes: cluster.GPUsOf(n)}
-	return r.session.show(shown, func(p *picture.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
+	return r.session.show(kindNodeProfile, shown, func(p *picture.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile
@@ -151,7 +152,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	case n == nil:
 		return r.say("GPUNode %s does not exist yet; the profile is applied as soon as the plugin runs on the node.", r.node)
 	case n.Spec.Paused && r.flags.wait:
-		return fmt.Errorf("spec.paused of GPUNode %s is true, so the node keeps its applied profile; nothing to wait for", r.node)
+		return negative(fmt.Errorf("spec.paused of GPUNode %s is true, so the node keeps its applied profile; nothing to wait for", r.node))
 	case n.Spec.Paused:
 		return r.say("spec.paused of GPUNode %s is true, so the node keeps its applied profile.", r.node)
 	case r.flags.wait:

@@ -167,20 +167,23 @@ func TestShowProfile(t *testing.T) {
 func TestFlagsOfProfile(t *testing.T) {
 	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
 	for want, args := range map[string][]string{
-		"name one node: kubectl tranche profile NODE [PROFILE]": {"profile"},
-		"--unset removes the label, so it takes no PROFILE":     {"profile", "node-a", "cpx", "--unset"},
-		"--wait is for setting a profile: give PROFILE or":      {"profile", "node-a", "--wait"},
-		"-o is for showing a profile, not for setting one":      {"profile", "node-a", "cpx", "-o", "json"},
-		"PROFILE is empty; to remove the label, use --unset":    {"profile", "node-a", ""},
-		`unsupported output format "xml": use json`:             {"profile", "node-a", "-o", "xml"},
-		"accepts at most 2 arg(s)":                              {"profile", "a", "b", "c"},
-		"name one node: kubectl tranche switches NODE":          {"switches"},
-		`unsupported output format "wide": use json`:            {"switches", "node-a", "-o", "wide"},
-		`unsupported output format "yaml": use json`:            {"profiles", "-o", "yaml"},
-		"list PartitionProfiles: ":                              {"profiles"}, // the server forbids it
-		"read GPUNode node-a: ":                                 {"switches", "node/node-a"},
-		"read GPUNode node-b: ":                                 {"profile", "gpunode/node-b"},
-		"read node node-b: ":                                    {"profile", "node-b", "cpx"},
+		"name one node: kubectl tranche profile NODE":        {"profile"},
+		"name one node: kubectl tranche profile":             {"profile", "node-a", "cpx"},
+		"name a node and a profile: kubectl tranche set-":    {"set-profile"},
+		"set-profile NODE PROFILE, or NODE --unset":          {"set-profile", "node-a", "--wait"},
+		"--unset removes the label, so it takes no PROFILE":  {"set-profile", "node-a", "cpx", "--unset"},
+		"PROFILE is empty; to remove the label, use --unset": {"set-profile", "node-a", ""},
+		"accepts at most 2 arg(s)":                           {"set-profile", "a", "b", "c"},
+		"unknown shorthand flag: 'o'":                        {"set-profile", "node-a", "cpx", "-o", "json"},
+		`unsupported output format "xml": use json or yaml`:  {"profile", "node-a", "-o", "xml"},
+		"name one node: kubectl tranche switches NODE":       {"switches"},
+		`unsupported output format "wide": use json or`:      {"switches", "node-a", "-o", "wide"},
+		`unsupported output format "name": use json or`:      {"profiles", "-o", "name"},
+		"list PartitionProfiles: ":                           {"profiles"}, // the server forbids it
+		"read GPUNode node-a: ":                              {"switches", "node/node-a"},
+		"read GPUNode node-b: ":                              {"profile", "gpunode/node-b"},
+		"read node node-b: ":                                 {"set-profile", "node-b", "cpx"},
+		"-o is for what --check finds: add --check":          {"uninstall", "-o", "json"},
 	} {
 		_, err := run(t, append([]string{"--kubeconfig", file, "--context", "one"}, args...)...)
 		assert.ErrorContains(t, err, want, args)
@@ -216,9 +219,11 @@ func TestAgainstAServer(t *testing.T) {
 		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
 		{"-o json", []string{`"hardwareMode": "SPX NPS1"`, `"reason": "InUse"`}},
 		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
-		{"profiles -o json", []string{`"desired": [`, `"node-a"`, `"missing": true`}},
+		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desired": [`, `"node-a"`, `"missing": true`}},
+		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
 		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
-		{"switches node-a -o json", []string{`"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
+		{"profile node-a -o yaml", []string{"kind: NodeProfile\n", "node: node-a\n"}},
+		{"switches node-a -o json", []string{`"kind": "SwitchHistory"`, `"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
 		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
 	} {
 		out, err := run(t, append(base, strings.Fields(test.args)...)...)

@@ -25,7 +25,7 @@ func newProfilesCommand(o *options) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: o.connected(showProfiles),
 	}
-	addOutput(cmd, "", "json")
+	addOutput(cmd, "", "json", "yaml")
 	return cmd
 }
 
@@ -39,7 +39,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)
-	return s.show(all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
+	return s.show(kindProfileList, all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
 }
 
 func profileNames(profiles []v1beta1.PartitionProfile) []string {
@@ -62,7 +62,7 @@ func newSwitchesCommand(o *options) *cobra.Command {
 		Args: exactlyOne("node", "switches NODE"),
 		RunE: o.connected(showSwitches),
 	}
-	addOutput(cmd, "", "json")
+	addOutput(cmd, "", "json", "yaml")
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 		return err
 	}
 	switches := cluster.SwitchesOf(n)
-	return s.show(switches, func(p *picture.Page) { picture.DrawSwitches(p, switches, s.now()) })
+	return s.show(kindSwitchHistory, switches, func(p *picture.Page) { picture.DrawSwitches(p, switches, s.now()) })
 }
 
 // gpuNode reads the GPUNode of a node.

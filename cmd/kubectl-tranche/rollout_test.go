@@ -182,7 +182,7 @@ func TestArgumentsOfRollout(t *testing.T) {
 	for want, args := range map[string][]string{
 		"name one plan: kubectl tranche rollout pause PLAN":  {"rollout", "pause"},
 		"name one plan: kubectl tranche rollout status PLAN": {"rollout", "status", "a", "b"},
-		`unsupported output format "wide": use json`:         {"rollout", "status", "a", "-o", "wide"},
+		`unsupported output format "wide": use json or yaml`: {"rollout", "status", "a", "-o", "wide"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

@@ -24,20 +24,20 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 		Short: "Follow a plan until it is complete or stops",
 		Long: "Show the progress of a PartitionPlan until it is complete or stops: on a terminal as a bar,\n" +
 			"otherwise a line for each change.\n\n" +
-			"The exit code is 0 when the newest revision is complete, and 1 when the plan has stopped,\n" +
-			"was undone, cannot be carried out, or takes longer than --timeout. Nodes that failed, within\n" +
-			"spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
+			"The exit code is 0 when the newest revision is complete, 2 when the plan has stopped, was\n" +
+			"undone or cannot be carried out, and 3 when it takes longer than --timeout. Nodes that failed,\n" +
+			"within spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
 			"Requires permission to get, list and watch PartitionPlans.",
 		Args: exactlyOne("plan", "rollout status PLAN"),
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
 			r := &rolloutRun{session: s, plan: planName(args[0])}
-			if s.output == "json" || !follow {
+			if s.forPrograms() || !follow {
 				return r.show(ctx)
 			}
 			return r.follow(ctx, timeout)
 		}),
 	}
-	addOutput(cmd, "", "json")
+	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: no limit")
 	return cmd
@@ -50,7 +50,7 @@ func (r *rolloutRun) show(ctx context.Context) error {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	return r.session.show(far, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
+	return r.session.show(kindRollout, far, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.
@@ -84,5 +84,5 @@ func ended(far cluster.Rollout) (bool, error) {
 	case cluster.RolloutComplete:
 		return true, nil
 	}
-	return false, fmt.Errorf("%w (%s): %s", errNotComplete, far.Reason, strings.TrimSuffix(far.Message, "."))
+	return false, negative(fmt.Errorf("%w (%s): %s", errNotComplete, far.Reason, strings.TrimSuffix(far.Message, ".")))
 }

@@ -60,15 +60,16 @@ func (r *showRun) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	return r.show(r.content(s), r.picture(s))
+	kind, content := r.content(s)
+	return r.show(kind, content, r.picture(s))
 }
 
 // content returns what is written for programs. For them, a summary is one only if it was asked for.
-func (r *showRun) content(s *cluster.Summary) any {
+func (r *showRun) content(s *cluster.Summary) (kind string, content any) {
 	if r.forced && r.flags.summary {
-		return overview.Of(s)
+		return kindClusterSummary, overview.Of(s)
 	}
-	return s
+	return kindCluster, s
 }
 
 // picture draws each node, or their sums if they are many.

@@ -20,11 +20,11 @@ import (
 // does not.
 func usageServer(t *testing.T) *server {
 	metrics := map[string]string{
-		"plugin-a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
-tranche_sm_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
+		"plugin-a": `tranche_memory_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 1073741824
+tranche_compute_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="team-a",pod="train-0"} 0.25
 `,
-		"plugin-b": `tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="MIG-1",parent_uuid="GPU-b",gpu_instance_id="7",profile="1g.10gb",namespace="team-b",pod="infer-0"} 2147483648
-tranche_fb_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
+		"plugin-b": `tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="MIG-1",parent_uuid="GPU-b",gpu_instance_id="7",profile="1g.10gb",namespace="team-b",pod="infer-0"} 2147483648
+tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 `,
 	}
 	return serverThat(t, func(s *server, w http.ResponseWriter, r *http.Request) {
@@ -107,8 +107,8 @@ func TestTopSortsGPUs(t *testing.T) {
 	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
 	var out strings.Builder
 	r := topRun{session: newSession(&out, picture.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
-	content, draw := r.picture(nodes)
-	require.NoError(t, r.show(content, draw))
+	kind, content, draw := r.picture(nodes)
+	require.NoError(t, r.show(kind, content, draw))
 	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))
 }
 
@@ -118,7 +118,7 @@ func TestTopWithoutNodes(t *testing.T) {
 	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one", "top"}
 	out, err := run(t, append(base, "nodes", "-l", "pool=cpu", "-o", "json")...)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"nodes": []}`, out)
+	assert.JSONEq(t, `{"apiVersion": "cli.tranche.dev/v1beta1", "kind": "NodeUsageList", "items": []}`, out)
 }
 
 // Pods of other namespaces could pretend to be plugins.

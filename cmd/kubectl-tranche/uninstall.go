@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -22,8 +23,15 @@ func newUninstallCommand(o *options) *cobra.Command {
 		Short: "Remove Tranche from the nodes, or check whether it can be removed and what is left",
 		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the Deployments, " +
 			"for tools that run no Helm hooks. It refuses while pods hold GPUs. Remove the remaining objects with the tool that installed them.\n\n" +
-			"With --check, it changes nothing: it lists what of Tranche is in the cluster, and fails if pods hold GPUs or GPUs are being changed.",
+			"With --check, it changes nothing: it lists what of Tranche is in the cluster. " +
+			"The exit code is 2 if Tranche cannot be uninstalled now: pods hold GPUs, GPUs are being changed, or plugins do not answer.",
 		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if outputOf(cmd) != "" && !check {
+				return errors.New("-o is for what --check finds: add --check")
+			}
+			return nil
+		},
 		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error {
 			api, err := o.config.ToRESTConfig()
 			if err != nil {
@@ -40,17 +48,39 @@ func newUninstallCommand(o *options) *cobra.Command {
 				return err
 			}
 			if check {
-				return uninstall.Check(ctx, config)
+				return s.check(ctx, config)
 			}
-			return uninstall.Run(ctx, config)
+			return refused(uninstall.Run(ctx, config))
 		}),
 	}
+	addOutput(cmd, "", "json", "yaml")
 	flags := cmd.Flags()
 	flags.BoolVar(&check, "check", false, "change nothing: list what of Tranche is in the cluster, and fail if it cannot be uninstalled now")
 	flags.BoolVar(&force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
 	flags.DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
 	cmd.MarkFlagsMutuallyExclusive("check", "force")
 	return cmd
+}
+
+// check shows what of Tranche is in the cluster.
+func (s *session) check(ctx context.Context, config uninstall.Config) error {
+	report, err := uninstall.Check(ctx, config)
+	if report == nil {
+		return err
+	}
+	if s.forPrograms() {
+		return errors.Join(s.show(kindUninstallCheck, report, nil), refused(err))
+	}
+	_, writeErr := fmt.Fprint(config.Out, report)
+	return errors.Join(writeErr, refused(err))
+}
+
+// refused marks the error with which an uninstallation refuses.
+func refused(err error) error {
+	if errors.Is(err, uninstall.ErrRefused) {
+		return negative(err)
+	}
+	return err
 }
 
 // clearing writes where there may be a line of progress.

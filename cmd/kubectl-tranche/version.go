@@ -71,7 +71,7 @@ func newVersionCommand(o *options) *cobra.Command {
 					v.Unknown = err.Error()
 				}
 			}
-			return s.show(v, v.draw)
+			return s.show(kindVersion, v, v.draw)
 		},
 	}
 	addOutput(cmd, "", "json", "yaml")

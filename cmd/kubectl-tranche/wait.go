@@ -58,9 +58,9 @@ func until[T any, P interface {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%w after %s; it goes on: %s shows it", w.failure, w.most, w.shows)
+		return coded{fmt.Errorf("%w after %s; it goes on: %s shows it", w.failure, w.most, w.shows), exitUnfinished}
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w yet; it goes on: %s shows it", w.failure, w.shows)
+		return coded{fmt.Errorf("%w yet; it goes on: %s shows it", w.failure, w.shows), exitUnfinished}
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		done, err := arrived(far, profile)
 		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
 			// It may be another profile, that of before the label was changed.
-			err = r.known(ctx, profile)
+			err = negative(r.known(ctx, profile))
 		}
 		if done || err != nil {
 			return done, err
@@ -108,10 +108,10 @@ func noticed(far cluster.Progress, profile string) bool {
 // arrived reports whether the profile is applied, or why it will not be.
 func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
-		return false, fmt.Errorf("%w: %s", errNotApplied, far.Conflict)
+		return false, negative(fmt.Errorf("%w: %s", errNotApplied, far.Conflict))
 	}
 	if far.KeptReason == names.ReasonPaused {
-		return false, fmt.Errorf("%w: %s", errNotApplied, far.Kept)
+		return false, negative(fmt.Errorf("%w: %s", errNotApplied, far.Kept))
 	}
 	switch {
 	case !noticed(far, profile):
@@ -119,7 +119,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	case far.UpToDate:
 		return true, nil
 	case far.State == v1beta1.Failed && far.To == far.Desired:
-		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Reason, far.Message, far.Again())
+		return false, negative(fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Reason, far.Message, far.Again()))
 	}
 	return false, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ func newWhyCommand(o *options) *cobra.Command {
 		},
 		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error { return s.why(ctx, targets) }),
 	}
-	addOutput(cmd, "", "wide", "json")
+	addOutput(cmd, "", "wide", "json", "yaml")
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
@@ -101,52 +102,54 @@ func (s *session) why(ctx context.Context, targets []target) error {
 	if err := inNamespace(targets, s.asked); err != nil {
 		return err
 	}
-	all := []any{}
+	all := []json.RawMessage{}
 	var errs []error
 	for i, t := range targets {
 		if t.namespace == "" {
 			t.namespace = s.namespace
 		}
-		content, draw, err := newWhyReader(s.connection, t.namespace, s.now()).explain(ctx, t)
-		if content != nil {
-			all = append(all, content)
-		}
-		if content != nil && s.output != "json" {
+		kind, content, draw, err := newWhyReader(s.connection, t.namespace, s.now()).explain(ctx, t)
+		errs = append(errs, err)
+		switch {
+		case content == nil:
+		case s.forPrograms():
+			document, err := documentOf(kind, content)
+			all, errs = append(all, document), append(errs, err)
+		default:
 			if i > 0 {
 				errs = append(errs, s.say(""))
 			}
-			errs = append(errs, s.show(content, func(p *picture.Page) { draw(p, s.output == "wide") }))
+			errs = append(errs, s.screen().Draw(s.out, func(p *picture.Page) { draw(p, s.output == "wide") }))
 		}
-		errs = append(errs, err)
 	}
 	switch {
-	case s.output != "json":
+	case !s.forPrograms():
 	case len(targets) > 1:
-		errs = append(errs, picture.WriteJSON(s.out, map[string]any{"items": all}))
+		errs = append(errs, s.show(kindExplanationList, all, nil))
 	case len(all) > 0:
-		errs = append(errs, picture.WriteJSON(s.out, all[0]))
+		errs = append(errs, s.write(all[0]))
 	}
 	return errors.Join(errs...)
 }
 
-// explain explains an object. It returns the explanation, and what draws it. Of a pod that does not
-// exist there are an explanation and an error.
-func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(p *picture.Page, all bool), err error) {
+// explain explains an object. It returns the explanation and its kind, and what draws it. Of a pod that
+// does not exist there are an explanation and an error.
+func (r *whyReader) explain(ctx context.Context, t target) (kind string, content any, draw func(p *picture.Page, all bool), err error) {
 	if t.kind != podKind {
 		e, err := r.explainOwner(ctx, t)
 		if err != nil {
-			return nil, nil, err
+			return "", nil, nil, err
 		}
-		return e, func(p *picture.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
+		return kindObjectExplanation, e, func(p *picture.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
 	}
 	e, err := r.explainPod(ctx, t.name)
 	if err != nil {
-		return nil, nil, err
+		return "", nil, nil, err
 	}
 	if e.State == why.Absent {
 		err = fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
 	}
-	return e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
+	return kindPodExplanation, e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
 }
 
 // explainPod explains a pod, or why it does not exist.

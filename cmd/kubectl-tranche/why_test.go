@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,7 +137,7 @@ func TestWhyCommand(t *testing.T) {
 	_, err := run(t, base...)
 	require.EqualError(t, err, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE")
 	_, err = run(t, append(base, "p", "-o", "xml")...)
-	require.EqualError(t, err, `unsupported output format "xml": use wide or json`)
+	require.EqualError(t, err, `unsupported output format "xml": use wide or json or yaml`)
 	_, err = run(t, append(base, "p")...)
 	require.ErrorContains(t, err, "you may not get pods in the namespace team-a")
 
@@ -148,6 +149,7 @@ func TestWhyCommand(t *testing.T) {
 	require.NoError(t, err)
 	var e why.Explanation
 	require.NoError(t, json.Unmarshal([]byte(out), &e))
+	assert.Contains(t, out, `"kind": "PodExplanation"`)
 	assert.Equal(t, why.NoDevices, e.State)
 
 	s.pods["q"] = podIn("team-a", "q")
@@ -164,6 +166,7 @@ func TestWhyCommand(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
 	require.Len(t, list.Items, 2)
+	assert.Equal(t, 3, strings.Count(out, `"apiVersion": "cli.tranche.dev/v1beta1"`), "the list and its items")
 	assert.ElementsMatch(t, []string{"p", "q"}, []string{list.Items[0].Pod, list.Items[1].Pod})
 	_, err = run(t, append(append(base, "-n", "team-b"), files...)...)
 	require.EqualError(t, err, "Pod p is in the namespace team-a by its file, and --namespace says team-b: leave out --namespace")

@@ -159,7 +159,7 @@ func TestMemoryModes(t *testing.T) {
 	objects := decode(t, render(t, chart))
 	assert.False(t, has(objects))
 	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
-	objects = decode(t, render(t, chart, "--set", "amd.memoryModes=true"))
+	objects = decode(t, render(t, chart, "--set", "amd.memoryModes.enabled=true"))
 	assert.True(t, has(objects))
 	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
 
@@ -176,7 +176,7 @@ func TestMemoryModes(t *testing.T) {
 // TestQuota: it allows the pods of both.
 func TestQuota(t *testing.T) {
 	values := func(args ...string) []string {
-		quota := one[*corev1.ResourceQuota](t, decode(t, render(t, chart, append(args, "--set", "resourceQuota.create=true")...)))
+		quota := one[*corev1.ResourceQuota](t, decode(t, render(t, chart, append(args, "--set", "resourceQuota.enabled=true")...)))
 		return quota.Spec.ScopeSelector.MatchExpressions[0].Values
 	}
 	assert.Equal(t, []string{"system-node-critical", "system-cluster-critical"}, values())

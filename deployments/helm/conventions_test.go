@@ -61,7 +61,7 @@ func TestImage(t *testing.T) {
 // TestLabels: all objects are part of Tranche and have the common labels, selectors do not.
 func TestLabels(t *testing.T) {
 	args := []string{"--set", `commonLabels.example\.com/team=gpu,kubeletPlugin.podLabels.a=plugin,controller.podLabels.a=controller`,
-		"--set", "metrics.service.enabled=true,networkPolicy.enabled=true,resourceQuota.create=true,metrics.dashboard.enabled=true", withHooks}
+		"--set", "metrics.service.enabled=true,networkPolicy.enabled=true,resourceQuota.enabled=true,metrics.dashboard.enabled=true", withHooks}
 	objects := decode(t, render(t, chart, args...))
 	labelled := 0
 	for _, object := range objects {
@@ -198,8 +198,8 @@ func TestHelmTest(t *testing.T) {
 		assert.Contains(t, classes, alternative.DeviceClassName)
 	}
 	assert.Equal(t, "gpu-amd.tranche.dev", request("--set", "test.deviceClass=gpu-amd.tranche.dev").Exactly.DeviceClassName)
-	assert.Equal(t, "mine", request("--set", "test.deviceClass=mine,deviceClasses.create=false").Exactly.DeviceClassName)
-	assert.Empty(t, all[*corev1.Pod](decode(t, render(t, chart, "--set", "deviceClasses.create=false", withHooks))))
+	assert.Equal(t, "mine", request("--set", "test.deviceClass=mine,deviceClasses.enabled=false").Exactly.DeviceClassName)
+	assert.Empty(t, all[*corev1.Pod](decode(t, render(t, chart, "--set", "deviceClasses.enabled=false", withHooks))))
 }
 
 // TestAboutTheChart: what Artifact Hub shows is what the chart installs.

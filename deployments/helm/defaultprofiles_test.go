@@ -235,5 +235,5 @@ func TestDefaultProfilesInTheChart(t *testing.T) {
 	}
 	own := data("--set", `profiles.all-1g\.10gb.rules[0].extendedResource.as=Replica`)
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(every)), append(slices.Collect(maps.Keys(own)), "all-1g.10gb.yaml"))
-	assert.Empty(t, data("--set", "defaultProfiles.install=false"))
+	assert.Empty(t, data("--set", "defaultProfiles.enabled=false"))
 }

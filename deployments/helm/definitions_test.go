@@ -41,5 +41,5 @@ func TestDefinitionsOnRequest(t *testing.T) {
 	for _, crd := range all[*apiextensionsv1.CustomResourceDefinition](decode(t, render(t, chart, "--set", "crds.keep=false"))) {
 		assert.NotContains(t, crd.Annotations, keep)
 	}
-	assert.Empty(t, all[*apiextensionsv1.CustomResourceDefinition](decode(t, render(t, chart, "--set", "crds.install=false"))))
+	assert.Empty(t, all[*apiextensionsv1.CustomResourceDefinition](decode(t, render(t, chart, "--set", "crds.enabled=false"))))
 }

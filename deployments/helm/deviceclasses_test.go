@@ -93,7 +93,7 @@ func TestSwitchedOff(t *testing.T) {
 	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
 	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas=true,extendedResources.mig=false"), extendedSmall)
-	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
+	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
 

@@ -49,7 +49,7 @@ func TestGitOps(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "values.yaml")
 			require.NoError(t, os.WriteFile(file, values, 0o600))
 			assert.Len(t, hooks(t, "--values", file), tt.hooks)
-			assert.Equal(t, "registry.example.com/team/tranche:0.1.0", pods(t, "--values", file, "--set", "uninstall.hook=true")["plugin"].Spec.Containers[0].Image)
+			assert.Equal(t, "registry.example.com/team/tranche:0.1.0", pods(t, "--values", file, "--set", "uninstall.hook.enabled=true")["plugin"].Spec.Containers[0].Image)
 		})
 	}
 }

@@ -86,7 +86,7 @@ type alert struct {
 
 func alerts(t *testing.T, args ...string) (found []alert) {
 	t.Helper()
-	document := documentOf(t, render(t, chart, append(args, "--set", "metrics.rules.enabled=true")...), "PrometheusRule")
+	document := documentOf(t, render(t, chart, append(args, "--set", "metrics.prometheusRule.enabled=true")...), "PrometheusRule")
 	var rule struct {
 		Spec struct {
 			Groups []struct{ Rules []alert }
@@ -213,7 +213,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	for _, name := range known {
-		if !slices.Contains([]string{"tranche_claim_phase_duration_seconds", "tranche_share_info", "tranche_share_fraction"}, name) {
+		if !slices.Contains([]string{"tranche_claim_phase_duration_seconds", "tranche_share_info", "tranche_share_ratio"}, name) {
 			assert.Contains(t, asked, name, "no panel shows it")
 		}
 	}
@@ -221,7 +221,7 @@ func TestDashboard(t *testing.T) {
 
 // A plugin that measures nothing on purpose is no reason for an alert.
 func TestRulesWithoutMeasurements(t *testing.T) {
-	on := []string{"--set", "metrics.rules.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
+	on := []string{"--set", "metrics.prometheusRule.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
 	require.Contains(t, strings.Join(render(t, chart, on...), ""), "TrancheGPUNotMeasured")
 	for _, value := range []string{"extraArgs={--usage-interval=0}", "usageInterval=0s", "usageInterval=0m0s"} {
 		off := append(slices.Clone(on), "--set-string", "kubeletPlugin."+value)
@@ -235,7 +235,7 @@ func TestMonitoringOff(t *testing.T) {
 		require.NotContains(t, document, "monitoring.coreos.com")
 	}
 	// Values that an upgrade keeps from a release without these.
-	for _, document := range render(t, chart, "--set-json", "metrics.rules=null", "--set-json", "metrics.dashboard=null") {
+	for _, document := range render(t, chart, "--set-json", "metrics.prometheusRule=null", "--set-json", "metrics.dashboard=null") {
 		require.NotContains(t, document, "dashboard")
 	}
 }

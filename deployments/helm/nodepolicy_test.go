@@ -9,7 +9,7 @@ import (
 )
 
 func TestNodePolicy(t *testing.T) {
-	policy := policyNamed(t, decode(t, render(t, chart, "--set", "nodeLabels=true")), "-node-labels")
+	policy := policyNamed(t, decode(t, render(t, chart, "--set", "nodeLabels.enabled=true")), "-node-labels")
 	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
 	require.False(t, policy.appliesTo("system:node:node-a"))
 
@@ -62,5 +62,5 @@ func TestNodeLabelsOff(t *testing.T) {
 		return found
 	}
 	require.False(t, patch())
-	require.True(t, patch("--set", "nodeLabels=true"))
+	require.True(t, patch("--set", "nodeLabels.enabled=true"))
 }

@@ -78,7 +78,7 @@ func TestSchedulerImage(t *testing.T) {
 func TestSchedulerWithOldValues(t *testing.T) {
 	const without = `scheduler={"enabled":true,"schedulerName":null,"assign":null,"image":null,"replicas":null,"filterTimeout":null,"port":null,` +
 		`"logVerbosity":null,"resources":null,"priorityClassName":null,"tolerations":null,"nodeSelector":null,"extraArgs":null}`
-	more := []string{"--set", "resourceQuota.create=true,networkPolicy.enabled=true"}
+	more := []string{"--set", "resourceQuota.enabled=true,networkPolicy.enabled=true"}
 	with := render(t, chart, append(more, "--set", "scheduler.enabled=true")...)
 	assert.Equal(t, decode(t, with), decode(t, render(t, chart, append(more, "--set-json", without)...)))
 	assert.Equal(t, decode(t, render(t, chart)), decode(t, render(t, chart, "--set-json", "scheduler=null")))

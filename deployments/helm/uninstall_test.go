@@ -53,7 +53,7 @@ func TestUninstallHook(t *testing.T) {
 		require.NotEmpty(t, toleration.Key, "a toleration of every taint would let it go to a dead node")
 	}
 
-	require.Empty(t, hooks(t, "--set", "uninstall.hook=false"))
+	require.Empty(t, hooks(t, "--set", "uninstall.hook.enabled=false"))
 
 	forced := hooks(t, "--set", "uninstall.force=true")
 	require.Contains(t, one[*batchv1.Job](t, forced).Spec.Template.Spec.Containers[0].Args, "--force")

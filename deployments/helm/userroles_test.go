@@ -62,7 +62,7 @@ func TestUserRoles(t *testing.T) {
 
 	only := decode(t, render(t, chart, "--set", "userRoles.aggregateToView=false"))
 	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
-	for _, args := range [][]string{{"--set", "userRoles.create=false"}, {"--set-json", "userRoles=null"}} {
+	for _, args := range [][]string{{"--set", "userRoles.enabled=false"}, {"--set-json", "userRoles=null"}} {
 		for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, args...))) {
 			assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace", "tranche-user-nodes"}, role.Name)
 		}

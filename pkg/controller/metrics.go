@@ -40,7 +40,7 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 		}, []string{"result", "reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: names.MetricSwitchEvictions,
-			Help: "Evictions of pods: evicted, refused, forced.",
+			Help: "Evictions of pods: Evicted, Refused, Forced.",
 		}, []string{"result"}),
 	}
 	registry.MustRegister(m.states, m.durations, m.switches, m.evictions, &nodeCollector{r})
@@ -58,7 +58,7 @@ var (
 		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc(names.MetricGPUNodesNotReady,
 		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
-	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadySince,
+	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadyTime,
 		"Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.",
 		[]string{"node", "reason"}, nil)
 	overdueDesc = prometheus.NewDesc(names.MetricGPUNodesOverdue,
@@ -132,8 +132,8 @@ func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 	for _, p := range c.r.Plans.Plans() {
 		n := &p.Status.NodeCounts
 		for state, nodes := range map[string]int32{
-			"updated": n.Updated, "switching": n.Switching, "waiting": n.Waiting, "failed": n.Failed,
-			"setAside": n.SetAside, "notReady": n.NotReady, "overridden": n.Overridden,
+			"Updated": n.Updated, "Switching": n.Switching, "Waiting": n.Waiting, "Failed": n.Failed,
+			"SetAside": n.SetAside, "NotReady": n.NotReady, "Overridden": n.Overridden,
 		} {
 			out <- prometheus.MustNewConstMetric(planNodesDesc, prometheus.GaugeValue, float64(nodes), p.Name, state)
 		}

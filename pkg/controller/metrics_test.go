@@ -48,12 +48,12 @@ func TestMetricsOfNodes(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.Plans.Begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
-# HELP tranche_gpu_node_not_ready_since_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.
-# TYPE tranche_gpu_node_not_ready_since_seconds gauge
-tranche_gpu_node_not_ready_since_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
-tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
-tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
-tranche_gpu_node_not_ready_since_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
+# HELP tranche_gpu_node_not_ready_timestamp_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.
+# TYPE tranche_gpu_node_not_ready_timestamp_seconds gauge
+tranche_gpu_node_not_ready_timestamp_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
+tranche_gpu_node_not_ready_timestamp_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
+tranche_gpu_node_not_ready_timestamp_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
+tranche_gpu_node_not_ready_timestamp_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
 # HELP tranche_gpu_nodes_not_ready Nodes whose desired profile is not applied, by the reason of the condition Ready.
 # TYPE tranche_gpu_nodes_not_ready gauge
 tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
@@ -61,7 +61,7 @@ tranche_gpu_nodes_not_ready{reason="Switching"} 4
 # HELP tranche_gpu_nodes_overdue Nodes whose switch has passed the deadline of its state.
 # TYPE tranche_gpu_nodes_overdue gauge
 tranche_gpu_nodes_overdue 1
-`), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
+`), "tranche_gpu_node_not_ready_timestamp_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
 }
 
 // A cluster may have no node with GPUs for a while: the alert for a controller that does
@@ -135,7 +135,7 @@ func TestRecordedScrape(t *testing.T) {
 	m := newMetrics(registry, w.r)
 	m.switched(&v1beta1.SwitchRecord{Result: "Succeeded", Reason: "Applied", Duration: metav1.Duration{Duration: 90 * time.Second}})
 	m.states.WithLabelValues("Applying").Observe(60)
-	m.evictions.WithLabelValues("evicted").Inc()
+	m.evictions.WithLabelValues("Evicted").Inc()
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	golden.Equal(t, "../../test/promql/testdata/controller.txt", answer.Body.String())

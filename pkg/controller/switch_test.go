@@ -47,7 +47,7 @@ func TestASwitch(t *testing.T) {
 	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
-	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
 }
 
 // The pod that asked for nvidia.com/gpu names no claim: the scheduler has made one for it.
@@ -59,7 +59,7 @@ func TestAPodThatAsksForAnExtendedResourceLeaves(t *testing.T) {
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.False(t, w.podThere("old-name"))
-	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
 }
 
 func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {

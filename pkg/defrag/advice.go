@@ -10,7 +10,7 @@ import (
 // Advice says which pods could move for waiting pods. `kubectl tranche defrag` prints its JSON form.
 type Advice struct {
 	// Pods are the waiting pods. The plan of each is made as if no other pod waited.
-	Pods []PodAdvice `json:"pods"`
+	Pods []PodAdvice `json:"items"`
 	// Notes say what could not be read and what follows from that.
 	Notes []string `json:"notes,omitempty"`
 }

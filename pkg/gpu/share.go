@@ -87,7 +87,7 @@ type Share struct {
 	// Of is the type of what is shared: the whole GPU or a partition.
 	Of Type `json:"of"`
 	// By is what the share is measured in.
-	By Basis `json:"by"`
+	By Basis `json:"unit"`
 	Sharing
 }
 
@@ -98,7 +98,7 @@ type Amount struct {
 	// Fraction is in thousandths, zero for a share by memory.
 	Fraction int64 `json:"fraction,omitempty"`
 	// Compute is in percent, zero for no limit.
-	Compute int64 `json:"compute,omitempty"`
+	Compute int64 `json:"computePercent,omitempty"`
 	Clients int64 `json:"clients,omitempty"`
 }
 

@@ -65,7 +65,7 @@ func openBase(ctx context.Context, c *Config, client kubernetes.Interface, stop 
 		return nil, nil, err
 	}
 	b = &base{
-		Config: c, client: client, node: inventory.NewNode(client, node, vendors, c.ManagedNodes), events: events, metrics: telemetry.NewMetrics(records.List),
+		Config: c, client: client, node: inventory.NewNode(client, node, vendors, c.ManagedNodes), events: events, metrics: telemetry.NewMetrics(c.NodeName, records.List),
 		records: records, broken: broken, gpus: &inventory.GPUs{}, registration: &kubelet.Registration{}, stop: stop,
 	}
 	if b.roster, err = inventory.OpenRoster(c.rosterFile()); err != nil {

@@ -199,7 +199,7 @@ func TestStrategyMPSWithoutMPS(t *testing.T) {
 	assert.Equal(t, "share-0a", *failed.ShareID)
 	m.nothingHeld()
 	_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
-	assert.Contains(t, body, `tranche_claim_duration_seconds_count{operation="prepare",result="failure"} 1`)
+	assert.Contains(t, body, `operation="prepare",result="Failed"} 1`)
 }
 
 // With the strategy MPS one daemon serves all claims of a GPU.

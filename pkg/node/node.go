@@ -150,7 +150,7 @@ func newPlugin(ctx context.Context, b *base) (*plugin, error) {
 	if b.NodeLabels {
 		p.labels = inventory.NewLabeler(b.client, b.node)
 	}
-	b.metrics.Register(b.NodeName, p.usage)
+	b.metrics.Register(p.usage)
 	b.drivers.Learn(b.records.List())
 	claims.report(ctx, claims.Recover(b.broken))
 	return p, p.monitor.checkFirst(ctx)

@@ -39,7 +39,7 @@ func TestServeHTTP(t *testing.T) {
 	var ready error
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stop, err := serveHTTP(ctx, address, telemetry.NewMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel)
+	stop, err := serveHTTP(ctx, address, telemetry.NewMetrics("node-a", func() []ledger.Record { return nil }), func() error { return ready }, cancel)
 	require.NoError(t, err)
 
 	code, body := get(t, "http://"+address+"/healthz")
@@ -47,7 +47,7 @@ func TestServeHTTP(t *testing.T) {
 	assert.Equal(t, "ok\n", body)
 	code, body = get(t, "http://"+address+"/metrics")
 	assert.Equal(t, http.StatusOK, code)
-	assert.Contains(t, body, "tranche_publish_errors_total 0")
+	assert.Contains(t, body, `tranche_publish_errors_total{node="node-a"} 0`)
 	code, _ = get(t, "http://"+address+"/readyz")
 	assert.Equal(t, http.StatusOK, code)
 	ready = errors.New("the kubelet has not registered the plugin yet")
@@ -55,7 +55,7 @@ func TestServeHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, ready.Error()+"\n", body)
 
-	_, err = serveHTTP(t.Context(), address, telemetry.NewMetrics(nil), nil, cancel)
+	_, err = serveHTTP(t.Context(), address, telemetry.NewMetrics("node-a", nil), nil, cancel)
 	require.ErrorContains(t, err, "serve metrics and health: listen on "+address)
 	stop()
 	_, err = http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
@@ -63,7 +63,7 @@ func TestServeHTTP(t *testing.T) {
 	require.NoError(t, ctx.Err(), "that it was stopped is no failure")
 
 	// It also ends with the plugin.
-	stop, err = serveHTTP(ctx, address, telemetry.NewMetrics(nil), func() error { return nil }, cancel)
+	stop, err = serveHTTP(ctx, address, telemetry.NewMetrics("node-a", nil), func() error { return nil }, cancel)
 	require.NoError(t, err)
 	cancel(nil)
 	stop()
@@ -76,5 +76,5 @@ func TestGPUsWithoutMeasurements(t *testing.T) {
 	m.start()
 	_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
 	assert.Contains(t, body, `tranche_gpu_info{`)
-	assert.NotContains(t, body, `tranche_fb_total_bytes`)
+	assert.NotContains(t, body, `tranche_memory_total_bytes`)
 }

@@ -28,8 +28,8 @@ type ForecastInput struct {
 	Now         time.Time
 }
 
-// Forecast is what a plan would do. Its JSON form is what `kubectl tranche plan --dry-run -o
-// json` prints.
+// Forecast is what a plan would do. Its JSON form is what `kubectl tranche plan -o json`
+// prints.
 type Forecast struct {
 	Plan    string `json:"plan"`
 	Profile string `json:"profile"`

@@ -44,33 +44,71 @@ var Kinds = []schema.GroupVersionResource{
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: kept},
 }
 
-// Check prints the objects of Tranche in the cluster, and changes nothing. It returns the error with
-// which Run would refuse.
-func Check(ctx context.Context, c Config) error {
-	left, err := c.left(ctx)
-	if err != nil {
-		return err
-	}
-	if len(left) == 0 {
-		fmt.Fprintln(c.Out, "Nothing of Tranche is in the cluster.")
-	} else {
-		fmt.Fprintf(c.Out, "In the cluster:\n  %s\n", strings.Join(left, "\n  "))
-	}
-	c.Force = false
-	if err := errors.Join(c.refuseIfHeld(ctx), c.refuseIfSwitched(ctx)); err != nil {
-		return err
-	}
-	if c.DaemonSet != "" {
-		if err := c.refuseIfSilent(ctx); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.Out, "No pod holds a GPU and no GPU is being changed: release %s in %s can be uninstalled.\n", c.Release, c.Namespace)
-	}
-	return nil
+// Report is what of Tranche is in the cluster. Its JSON form is what `kubectl tranche uninstall --check
+// -o json` prints: fields may be added, and never change their meaning.
+type Report struct {
+	// Namespace and Release are those of the installation, empty if there is none.
+	Namespace string `json:"namespace,omitempty"`
+	Release   string `json:"release,omitempty"`
+	// Found are the objects of Tranche, and those that it has changed, by kind.
+	Found []Found `json:"found"`
+	// Refusal says why Tranche cannot be uninstalled now, empty if it can.
+	Refusal string `json:"refusal,omitempty"`
 }
 
-// left returns a line for each kind of objects of Tranche in the cluster.
-func (c *Config) left(ctx context.Context) (lines []string, err error) {
+// Found are objects of one kind.
+type Found struct {
+	// Kind says what they are, in the plural, for people.
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+	// Names are empty for objects of which only the number matters.
+	Names []string `json:"names,omitempty"`
+}
+
+// Check reports the objects of Tranche in the cluster, and changes nothing. An ErrRefused
+// is the error with which Run would refuse; then there is a report, too.
+func Check(ctx context.Context, c Config) (*Report, error) {
+	found, err := c.found(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Namespace: c.Namespace, Release: c.Release, Found: found}
+	c.Force = false
+	err = errors.Join(c.refuseIfHeld(ctx), c.refuseIfSwitched(ctx))
+	if err == nil && c.DaemonSet != "" {
+		err = c.refuseIfSilent(ctx)
+	}
+	switch {
+	case errors.Is(err, ErrRefused):
+		r.Refusal = err.Error()
+	case err != nil:
+		return nil, err
+	}
+	return r, err
+}
+
+// String returns the report as text, without the refusal.
+func (r *Report) String() string {
+	if len(r.Found) == 0 {
+		return "Nothing of Tranche is in the cluster.\n"
+	}
+	var b strings.Builder
+	b.WriteString("In the cluster:\n")
+	for _, f := range r.Found {
+		if len(f.Names) > 0 {
+			fmt.Fprintf(&b, "  %s: %s\n", f.Kind, some(f.Names))
+		} else {
+			fmt.Fprintf(&b, "  %s: %d\n", f.Kind, f.Count)
+		}
+	}
+	if r.Refusal == "" && r.Release != "" {
+		fmt.Fprintf(&b, "No pod holds a GPU and no GPU is being changed: release %s in %s can be uninstalled.\n", r.Release, r.Namespace)
+	}
+	return b.String()
+}
+
+// found returns the objects of Tranche in the cluster.
+func (c *Config) found(ctx context.Context) ([]Found, error) {
 	type query struct {
 		text    string
 		kind    schema.GroupVersionResource
@@ -92,24 +130,26 @@ func (c *Config) left(ctx context.Context) (lines []string, err error) {
 		}
 		queries = append(queries, query{text, kind, labeled(partOf + "=tranche"), true})
 	}
-	for _, q := range queries {
-		found, err := c.find(ctx, q.kind, metav1.NamespaceAll, q.options, 0)
-		switch {
-		case err != nil:
-			return nil, err
-		case len(found) > 0 && q.named:
-			lines = append(lines, q.text+": "+some(namesOf(found)))
-		case len(found) > 0:
-			lines = append(lines, fmt.Sprintf("%s: %d", q.text, len(found)))
+	all := []Found{}
+	add := func(kind string, count int, names []string) {
+		if count > 0 {
+			all = append(all, Found{kind, count, names})
 		}
 	}
+	for _, q := range queries {
+		found, err := c.find(ctx, q.kind, metav1.NamespaceAll, q.options, 0)
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		if q.named {
+			names = namesOf(found)
+		}
+		add(q.text, len(found), names)
+	}
 	created, err := c.findTemplates(ctx)
-	if len(created) > 0 {
-		lines = append(lines, "resourceclaimtemplates that the controller created: "+some(namesOf(created)))
-	}
+	add("resourceclaimtemplates that the controller created", len(created), namesOf(created))
 	nodes, nodesErr := c.markedNodes(ctx)
-	if len(nodes) > 0 {
-		lines = append(lines, "nodes with taints or paused clients: "+some(nodes))
-	}
-	return lines, errors.Join(err, nodesErr)
+	add("nodes with taints or paused clients", len(nodes), nodes)
+	return all, errors.Join(err, nodesErr)
 }

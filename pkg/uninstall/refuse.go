@@ -19,6 +19,19 @@ import (
 var errNoPlugins = errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
 	"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md describes how to clean up manually")
 
+// ErrRefused is what the errors are with which Run refuses.
+var ErrRefused = errors.New("Tranche cannot be uninstalled now")
+
+// refusal is the error with which Run refuses. It says what is in the way and what to do.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// Is reports whether the target is ErrRefused.
+func (r refusal) Is(target error) bool { return target == ErrRefused }
+
+func refusef(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
 // refuse returns an error, with the remedy, if Tranche cannot be uninstalled now.
 func (c *Config) refuse(ctx context.Context) error {
 	if err := c.refuseIfHeld(ctx); err != nil {
@@ -41,7 +54,7 @@ func (c *Config) refuseIfHeld(ctx context.Context) error {
 			"These pods keep running. Without Tranche, their nodes cannot release the GPUs: the pods will hang in Terminating until Tranche is installed again.\n", c.force(), describe(holders))
 		return nil
 	}
-	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
+	return refusef("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
 		"What to do:\n"+
 		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s%s",
 		describe(holders), commands(holders), c.otherwise("uninstall anyway; the pods run on, but cannot end properly until Tranche is installed again"))
@@ -87,7 +100,7 @@ func (c *Config) refuseIfSwitched(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "%s is set, so Tranche is uninstalled although the GPUs of these nodes are being changed, and may stay in any mode:\n%s", c.force(), b.String())
 		return nil
 	}
-	return fmt.Errorf("the GPUs of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
+	return refusef("the GPUs of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - wait until that is over, then uninstall again:\n      kubectl get gpunodes --watch\n%s",
 		b.String(), c.otherwise("uninstall anyway; the GPUs may stay in any mode"))
@@ -114,7 +127,7 @@ func (c *Config) refuseIfSilent(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "%s is set, so Tranche is uninstalled although the plugins of these nodes do not answer:\n%s", c.force(), reasons)
 		return nil
 	}
-	return fmt.Errorf("the plugins of nodes do not answer, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
+	return refusef("the plugins of nodes do not answer, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n%s",
 		reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))

@@ -124,7 +124,8 @@ func TestCheck(t *testing.T) {
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	client.ClearActions()
-	require.NoError(t, Check(t.Context(), c))
+	report, err := Check(t.Context(), c)
+	require.NoError(t, err)
 	assert.Equal(t, `In the cluster:
   resourceslices of gpu.tranche.dev: 1
   gpunodes: 1
@@ -137,16 +138,20 @@ func TestCheck(t *testing.T) {
   resourceclaimtemplates that the controller created: 1 (tranche-fraction-500)
   nodes with taints or paused clients: 2 (node-a, node-c)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
-`, out.String())
+`, report.String())
+	assert.Empty(t, out.String())
 
 	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")))
-	require.ErrorContains(t, Check(t.Context(), c), "pod team/a (claim claim) holds")
+	report, err = Check(t.Context(), c)
+	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
+	require.ErrorIs(t, err, ErrRefused)
+	assert.Equal(t, err.Error(), report.Refusal)
+	assert.NotContains(t, report.String(), "can be uninstalled")
 	for _, action := range client.Actions() {
 		assert.Contains(t, []string{"list", "get"}, action.GetVerb(), "a check changes nothing")
 	}
 
-	out.Reset()
-	c = byHand(t, fake.NewClientset(), &out)
-	require.NoError(t, Check(t.Context(), c))
-	assert.Equal(t, "Nothing of Tranche is in the cluster.\n", out.String())
+	report, err = Check(t.Context(), byHand(t, fake.NewClientset(), &out))
+	require.NoError(t, err)
+	assert.Equal(t, "Nothing of Tranche is in the cluster.\n", report.String())
 }

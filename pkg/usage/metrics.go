@@ -18,13 +18,13 @@ var read = []struct {
 	name  string
 	field func(*Values) **float64
 }{
-	{names.MetricFBUsed, func(v *Values) **float64 { return &v.MemoryUsed }},
-	{names.MetricFBTotal, func(v *Values) **float64 { return &v.MemoryTotal }},
-	{names.MetricSMActive, func(v *Values) **float64 { return &v.Compute }},
+	{names.MetricMemoryUsed, func(v *Values) **float64 { return &v.MemoryUsed }},
+	{names.MetricMemoryTotal, func(v *Values) **float64 { return &v.MemoryTotal }},
+	{names.MetricComputeActive, func(v *Values) **float64 { return &v.Compute }},
 	// Models before Hopper have no average.
-	{names.MetricGPUUtil, func(v *Values) **float64 { return &v.Engine }},
-	{names.MetricGREngineActive, func(v *Values) **float64 { return &v.Engine }},
-	{names.MetricPowerUsage, func(v *Values) **float64 { return &v.Power }},
+	{names.MetricUtilization, func(v *Values) **float64 { return &v.Engine }},
+	{names.MetricEngineActive, func(v *Values) **float64 { return &v.Engine }},
+	{names.MetricPower, func(v *Values) **float64 { return &v.Power }},
 }
 
 // Metrics are the names of the metrics that Parse reads.

@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 	leaving.DeletionTimestamp = &metav1.Time{Time: at}
 	leaving.Finalizers = []string{"x"}
 	client := newServer(t, map[string]string{
-		"a-old": "broken", "a": `tranche_fb_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 5` + "\n",
+		"a-old": "broken", "a": `tranche_memory_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 5` + "\n",
 		"b": "", "d": "<html>", "e": "# nothing\n",
 	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), leaving, plugin("b", "node-b", at),
 		plugin("c", "node-c", at), plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at), plugin("g", "", at))
@@ -107,7 +107,7 @@ func TestReadWithoutPlugins(t *testing.T) {
 func TestReadNode(t *testing.T) {
 	at := time.Unix(1000, 0)
 	client := newServer(t, map[string]string{
-		"a-old": "broken", "a": `tranche_fb_used_bytes{node="node-b",gpu="gpu-a"} 5` + "\n", "b": "", "d": "# nothing\n", "e": "redirect",
+		"a-old": "broken", "a": `tranche_memory_used_bytes{node="node-b",gpu="gpu-a"} 5` + "\n", "b": "", "d": "# nothing\n", "e": "redirect",
 		"f": "# " + strings.Repeat("x", 5<<20),
 	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), plugin("b", "node-b", at), plugin("c", "node-c", at),
 		plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at))

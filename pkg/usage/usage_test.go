@@ -11,31 +11,31 @@ import (
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
-const metrics = `# HELP tranche_fb_used_bytes Memory in use.
-# TYPE tranche_fb_used_bytes gauge
-tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 30
-tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
-tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-3g-40gb-4",type="mig",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
-tranche_fb_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-2",type="mig",uuid="MIG-11",parent_uuid="GPU-a",gpu_instance_id="11",profile="1g.10gb",namespace="team",pod="",container="",claim="together"} 1
-tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 14
-tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
-tranche_fb_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
-tranche_fb_used_bytes{gpu="gpu-c",device="gpu-c",type="gpu",uuid="GPU-c",namespace="team",pod="whole",claim="w"} 3
-# TYPE tranche_fb_total_bytes gauge
-tranche_fb_total_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 80
-tranche_fb_total_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 80
-tranche_fb_total_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 20
-# TYPE tranche_sm_active_ratio gauge
-tranche_sm_active_ratio{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 0.5
-tranche_sm_active_ratio{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
-# TYPE tranche_gpu_util_ratio gauge
-tranche_gpu_util_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.4
-tranche_gpu_util_ratio{gpu="gpu-c",type="gpu",uuid="GPU-c"} 0.6
-# TYPE tranche_gr_engine_active_ratio gauge
-tranche_gr_engine_active_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.2
-# TYPE tranche_power_usage_watts gauge
-tranche_power_usage_watts{gpu="gpu-a",type="gpu",uuid="GPU-a"} 300
-tranche_power_usage_watts{gpu="gpu-b",type="gpu",uuid="GPU-b"} 100
+const metrics = `# HELP tranche_memory_used_bytes Memory in use.
+# TYPE tranche_memory_used_bytes gauge
+tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 30
+tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
+tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-3g-40gb-4",type="mig",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
+tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-2",type="mig",uuid="MIG-11",parent_uuid="GPU-a",gpu_instance_id="11",profile="1g.10gb",namespace="team",pod="",container="",claim="together"} 1
+tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 14
+tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
+tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
+tranche_memory_used_bytes{gpu="gpu-c",device="gpu-c",type="gpu",uuid="GPU-c",namespace="team",pod="whole",claim="w"} 3
+# TYPE tranche_memory_total_bytes gauge
+tranche_memory_total_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 80
+tranche_memory_total_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 80
+tranche_memory_total_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 20
+# TYPE tranche_compute_active_ratio gauge
+tranche_compute_active_ratio{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 0.5
+tranche_compute_active_ratio{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
+# TYPE tranche_utilization_ratio gauge
+tranche_utilization_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.4
+tranche_utilization_ratio{gpu="gpu-c",type="gpu",uuid="GPU-c"} 0.6
+# TYPE tranche_engine_active_ratio gauge
+tranche_engine_active_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.2
+# TYPE tranche_power_watts gauge
+tranche_power_watts{gpu="gpu-a",type="gpu",uuid="GPU-a"} 300
+tranche_power_watts{gpu="gpu-b",type="gpu",uuid="GPU-b"} 100
 # TYPE tranche_claim_info gauge
 tranche_claim_info{namespace="team"} 1
 `
@@ -73,9 +73,9 @@ func TestNode(t *testing.T) {
 // Without the GPU's own row, its pods' are all that is known.
 func TestOnlyUsersAreKnown(t *testing.T) {
 	n := usage.NodeOf("node-a", parse(t, `
-tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0"} 5
-tranche_fb_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 7
-tranche_fb_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 20
+tranche_memory_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0"} 5
+tranche_memory_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 7
+tranche_memory_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 20
 `))
 	assert.InDelta(t, 12.0, *n.GPUs[0].MemoryUsed, 0)
 }
@@ -92,9 +92,9 @@ func TestPods(t *testing.T) {
 // The means of a pod are of all its devices.
 func TestPodWithSeveralDevices(t *testing.T) {
 	pods := usage.Pods([]usage.Node{usage.NodeOf("node-b", parse(t, `
-tranche_gr_engine_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="x",pod="p"} 1
-tranche_gr_engine_active_ratio{gpu="gpu-b",uuid="GPU-b",namespace="x",pod="p"} 0.5
-tranche_gr_engine_active_ratio{gpu="gpu-c",uuid="GPU-c",namespace="y",pod="p"} 0
+tranche_engine_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="x",pod="p"} 1
+tranche_engine_active_ratio{gpu="gpu-b",uuid="GPU-b",namespace="x",pod="p"} 0.5
+tranche_engine_active_ratio{gpu="gpu-c",uuid="GPU-c",namespace="y",pod="p"} 0
 `))})
 	require.Len(t, pods, 2)
 	assert.Equal(t, 0.75, *pods[0].Engine)
@@ -108,7 +108,7 @@ func TestParseErrors(t *testing.T) {
 	require.ErrorContains(t, err, "read metrics: ")
 	assert.Empty(t, parse(t, ""))
 	for _, value := range []string{"NaN", "+Inf", "-1", "1e16"} {
-		rows := parse(t, "tranche_fb_used_bytes{gpu=\"a\"} "+value+"\n")
+		rows := parse(t, "tranche_memory_used_bytes{gpu=\"a\"} "+value+"\n")
 		assert.Equal(t, []usage.Row{{GPU: "a"}}, rows, value)
 	}
 	assert.Len(t, usage.Metrics(), 6)
@@ -116,7 +116,7 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(metrics)
-	f.Add("tranche_fb_used_bytes 1\ntranche_fb_used_bytes{gpu_instance_id=\"x\"} NaN\n")
+	f.Add("tranche_memory_used_bytes 1\ntranche_memory_used_bytes{gpu_instance_id=\"x\"} NaN\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		rows, err := usage.Parse(strings.NewReader(text))
 		if err == nil {

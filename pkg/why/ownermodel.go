@@ -61,8 +61,8 @@ type OwnerInput struct {
 // may be added, but never change their meaning.
 type OwnerExplanation struct {
 	Namespace string `json:"namespace"`
-	Kind      string `json:"kind"`
-	Name      string `json:"name"`
+	Kind      string `json:"objectKind"`
+	Name      string `json:"objectName"`
 	State     State  `json:"state"`
 	// Summary is the explanation in sentences.
 	Summary string `json:"summary"`

@@ -82,8 +82,8 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", fmt.Sprintf("kubectl label namespace %s %s=PROJECT", e.Namespace, names.LabelTranslate))
 	case in.Namespace != nil && in.Translated != nil && !slices.Contains(in.Translated, project):
 		missing.Reason = TranslationOff
-		e.Summary += fmt.Sprintf(" The controller does not create it: the chart's value translate.%s is off.", project)
-		e.remedy(fmt.Sprintf("create the ResourceClaimTemplate, or ask an administrator to set translate.%s=true.", project), "")
+		e.Summary += fmt.Sprintf(" The controller does not create it: the chart's value translate.%s.enabled is off.", project)
+		e.remedy(fmt.Sprintf("create the ResourceClaimTemplate, or ask an administrator to set translate.%s.enabled=true.", project), "")
 	case tooMany:
 		missing.Reason = TooManyAmounts
 		e.Summary += " The namespace has the maximum number of templates."

@@ -33,8 +33,8 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 	}{
 		"name":          {"tranche-fraction-1001", labelled("kai"), []string{"kai"}, false, why.NameNotValid, "fraction is 1001, and it must be from 1 to 1000"},
 		"label":         {half, labelled(""), []string{"kai"}, false, why.NamespaceNotLabelled, "only in namespaces with the label tranche.dev/translate"},
-		"off":           {half, labelled("kai"), []string{"nos"}, false, why.TranslationOff, "the chart's value translate.kai is off"},
-		"all off":       {half, labelled("kai"), []string{}, true, why.TranslationOff, "translate.kai is off"},
+		"off":           {half, labelled("kai"), []string{"nos"}, false, why.TranslationOff, "the chart's value translate.kai.enabled is off"},
+		"all off":       {half, labelled("kai"), []string{}, true, why.TranslationOff, "translate.kai.enabled is off"},
 		"too many":      {half, labelled("kai"), []string{"kai"}, true, why.TooManyAmounts, "the maximum number of templates"},
 		"soon":          {half, labelled("kai"), []string{"kai"}, false, why.NotCreatedYet, "does not exist"},
 		"nothing known": {half, nil, nil, false, why.NotCreatedYet, "does not exist"},

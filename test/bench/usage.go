@@ -56,8 +56,8 @@ func (b *bench) timeScrape(ctx context.Context) (figures.Reading, error) {
 		Interval: time.Minute, GPUs: func() []gpu.GPU { return gpus }, Read: driver.Usage, Records: list,
 		PodOf: func(int) (types.UID, error) { return "", nil },
 	})
-	metrics := telemetry.NewMetrics(list)
-	metrics.Register(nodeName, sampler)
+	metrics := telemetry.NewMetrics(nodeName, list)
+	metrics.Register(sampler)
 	metrics.OfferedGPUs(gpus)
 	published := make([]publish.GPU, len(gpus))
 	for i := range gpus {
@@ -90,7 +90,7 @@ func scrapeOften(ctx context.Context, metrics *telemetry.Metrics) (figures.Readi
 		metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
 		took[i] = time.Since(start)
 		series = strings.Count(answer.Body.String(), "\ntranche_")
-		if of := strings.Count(answer.Body.String(), `tranche_sm_active_ratio{claim="claim`); of != 56 {
+		if of := strings.Count(answer.Body.String(), `tranche_compute_active_ratio{claim="claim`); of != 56 {
 			return figures.Reading{}, fmt.Errorf("scrape: %d partitions with activity, not 56", of)
 		}
 	}

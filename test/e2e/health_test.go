@@ -52,27 +52,27 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 
 	metrics := s.metrics(nodeA)
 	info := `tranche_claim_info{claim="` + claim.Name + `",container="",device="` + device.Device + `",gpu="` + gpuID + `",namespace="` + s.namespace +
-		`",pod="holder",profile="1g.10gb",type="mig",uuid="MIG-`
+		`",node="` + nodeA + `",pod="holder",profile="1g.10gb",type="mig",uuid="MIG-`
 	assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(info)+`[0-9a-f-]{36}"\} 1$`, metrics)
-	assert.Regexp(t, `(?m)^tranche_prepared_devices\{profile="1g.10gb",type="mig"\} 1$`, metrics)
-	assert.Regexp(t, `(?m)^tranche_published_devices\{profile="",type="gpu"\} 8$`, metrics)
-	assert.Regexp(t, `(?m)^tranche_published_devices\{profile="1g.10gb",type="mig"\} 56$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_prepared_devices\{node="`+nodeA+`",profile="1g.10gb",type="mig"\} 1$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_published_devices\{node="`+nodeA+`",profile="",type="gpu"\} 8$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_published_devices\{node="`+nodeA+`",profile="1g.10gb",type="mig"\} 56$`, metrics)
 	for _, phase := range []string{"lock", "plan", "intent", "create", "cdi", "done"} {
-		assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="prepare",phase="`+phase+`",result="success"\} [1-9]`, metrics)
+		assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{node="`+nodeA+`",operation="prepare",phase="`+phase+`",result="Succeeded"\} [1-9]`, metrics)
 	}
 
-	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",profile="1g.10gb",type="mig"\} 6$`, metrics)
-	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",profile="",type="gpu"\} 0$`, metrics)
-	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="",type="gpu"\} 0\.1`, metrics, "one of eight GPUs is no longer whole")
-	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="3g.40gb",type="mig"\} 0$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",node="`+nodeA+`",profile="1g.10gb",type="mig"\} 6$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",node="`+nodeA+`",profile="",type="gpu"\} 0$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{node="`+nodeA+`",profile="",type="gpu"\} 0\.1`, metrics, "one of eight GPUs is no longer whole")
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{node="`+nodeA+`",profile="3g.40gb",type="mig"\} 0$`, metrics)
 
 	s.delete("holder")
 	metrics = s.metrics(nodeA)
-	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{profile="",type="gpu"\} 0$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{node="`+nodeA+`",profile="",type="gpu"\} 0$`, metrics)
 	assert.NotRegexp(t, `(?m)^tranche_prepared_devices\{.*\} [1-9]`, metrics)
 	assert.NotContains(t, metrics, "tranche_claim_info{")
-	assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="unprepare",phase="destroy",result="success"\} [1-9]`, metrics)
-	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="unprepare",result="success"\} [1-9]`, metrics)
+	assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",phase="destroy",result="Succeeded"\} [1-9]`, metrics)
+	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",result="Succeeded"\} [1-9]`, metrics)
 }
 
 func (s *suite) metrics(node string) string {

@@ -31,7 +31,7 @@ func TestKubectlTrancheCompletes(t *testing.T) {
 	out, err := s.try("env", "PATH="+path, "kubectl", "__complete", "tranche", "switches", "node-")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, nodeA+"\n"+nodeB+"\n")
-	out, err = s.try("env", "PATH="+path, "kubectl", "__complete", "tranche", "profile", nodeA, "all-b")
+	out, err = s.try("env", "PATH="+path, "kubectl", "__complete", "tranche", "set-profile", nodeA, "all-b")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "all-balanced\n")
 }

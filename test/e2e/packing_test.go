@@ -86,7 +86,7 @@ func (s *suite) loadScheduler() {
 }
 
 // The second scheduler places replicas on one node and one GPU: those that name it, and all with
-// scheduler.assign. The default scheduler spreads them.
+// scheduler.assignment.enabled. The default scheduler spreads them.
 func TestSecondSchedulerPacks(t *testing.T) {
 	s := startAtNight(t)
 	s.loadScheduler()
@@ -97,7 +97,7 @@ func TestSecondSchedulerPacks(t *testing.T) {
 	_, gpus := s.replicate("named", s.smallPod(packingScheduler))
 	assert.Len(t, gpus, 1)
 
-	s.set("scheduler.assign=true")
+	s.set("scheduler.assignment.enabled=true")
 	s.waitMutated("pods with GPUs get the second scheduler", func(p *corev1.Pod) bool { return p.Spec.SchedulerName == packingScheduler })
 	_, gpus = s.replicate("assigned", s.smallPod(""))
 	assert.Len(t, gpus, 1)

@@ -144,7 +144,7 @@ func TestSchedulerOfPodsWithGPUs(t *testing.T) {
 	if tr.lab == nil {
 		tr.loadScheduler()
 	}
-	tr.set("scheduler.enabled=true,scheduler.assign=true")
+	tr.set("scheduler.enabled=true,scheduler.assignment.enabled=true")
 	tr.waitMutated("pods with GPUs get the second scheduler", func(p *corev1.Pod) bool { return p.Spec.SchedulerName == packingScheduler })
 	byClaim := withClaim("gpu", "mine")
 	scheduler := func(project string, changes ...change) string {

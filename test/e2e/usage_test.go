@@ -51,20 +51,20 @@ func TestUsageOfPartitionsOfOneGPU(t *testing.T) {
 	device := s.allocated(s.waitRunning("one"), "")
 	s.waitRunning("two")
 
-	line := s.waitUsage("tranche_sm_active_ratio", "one", "0.6")
+	line := s.waitUsage("tranche_compute_active_ratio", "one", "0.6")
 	for _, label := range []string{
 		`container="main"`, `device="` + device.Device + `"`, `node="` + nodeA + `"`, `profile="1g.10gb"`, `type="mig"`, `parent_uuid="GPU-`, `uuid="MIG-`,
 	} {
 		assert.Contains(t, line, label)
 	}
-	s.waitUsage("tranche_sm_active_ratio", "two", "0.6")
+	s.waitUsage("tranche_compute_active_ratio", "two", "0.6")
 	s.setFaults(nvdriver.Faults{Load: []load.Load{{GPU: pci}}})
-	s.waitUsage("tranche_sm_active_ratio", "one", "0")
-	s.waitUsage("tranche_fb_used_bytes", "one", "0")
+	s.waitUsage("tranche_compute_active_ratio", "one", "0")
+	s.waitUsage("tranche_memory_used_bytes", "one", "0")
 
 	s.delete("one")
 	assert.Empty(t, s.usageOf("tranche_[a-z_]+", "one"), "the series end with the claim")
-	assert.NotEmpty(t, s.usageOf("tranche_fb_used_bytes", "two"))
+	assert.NotEmpty(t, s.usageOf("tranche_memory_used_bytes", "two"))
 }
 
 // A pod that begins to use a claim of another is known: what both use is told of none, and goes to
@@ -80,11 +80,11 @@ func TestUsageOfAClaimThatPodsShare(t *testing.T) {
 	require.NoError(t, err)
 	s.create(newPod("first", fromClaim("shared")))
 	s.waitRunning("first")
-	s.waitUsage("tranche_fb_used_bytes", "first", "0")
+	s.waitUsage("tranche_memory_used_bytes", "first", "0")
 	s.create(newPod("second", fromClaim("shared")))
 	s.waitRunning("second")
-	s.waitUsage("tranche_fb_used_bytes", "", "0")
-	assert.Empty(t, s.usageOf("tranche_fb_used_bytes", "first"))
+	s.waitUsage("tranche_memory_used_bytes", "", "0")
+	assert.Empty(t, s.usageOf("tranche_memory_used_bytes", "first"))
 	s.delete("first")
-	assert.Contains(t, s.waitUsage("tranche_fb_used_bytes", "second", "0"), `container="main"`)
+	assert.Contains(t, s.waitUsage("tranche_memory_used_bytes", "second", "0"), `container="main"`)
 }

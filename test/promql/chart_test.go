@@ -35,10 +35,10 @@ func documents[T any](t *testing.T, kind string) (found []T) {
 	return found
 }
 
-// monitor is a PodMonitor, as far as it changes labels.
+// monitor is a PodMonitor, as far as it decides about labels.
 type monitor struct {
-	name              string
-	honorLabels, node bool
+	name        string
+	honorLabels bool
 }
 
 func monitors(t *testing.T) (found []monitor) {
@@ -46,16 +46,12 @@ func monitors(t *testing.T) (found []monitor) {
 	type podMonitor struct {
 		Metadata struct{ Name string }
 		Spec     struct {
-			PodMetricsEndpoints []struct {
-				HonorLabels bool
-				Relabelings []struct{ TargetLabel string }
-			}
+			PodMetricsEndpoints []struct{ HonorLabels bool }
 		}
 	}
 	for _, m := range documents[podMonitor](t, "PodMonitor") {
 		require.Len(t, m.Spec.PodMetricsEndpoints, 1)
-		e := m.Spec.PodMetricsEndpoints[0]
-		found = append(found, monitor{m.Metadata.Name, e.HonorLabels, len(e.Relabelings) == 1 && e.Relabelings[0].TargetLabel == "node"})
+		found = append(found, monitor{m.Metadata.Name, m.Spec.PodMetricsEndpoints[0].HonorLabels})
 	}
 	require.Len(t, found, 3, "plugin, controller, page")
 	return found

@@ -75,9 +75,6 @@ func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
 			case strings.HasSuffix(monitor.name, "-controller"), strings.HasSuffix(monitor.name, "-web"):
 				continue // the page reports nothing about GPUs
 			}
-			if monitor.node {
-				target["node"] = node
-			}
 			for i, pod := range pods {
 				if i > 0 && file == "controller" {
 					break // one leads
@@ -99,7 +96,7 @@ func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
 		labels.FromStrings("__name__", "tranche_waiting_pod_events_total", "reason", "Waits"),
 		labels.FromStrings("__name__", "tranche_waiting_pod_calls_total"),
 		labels.FromStrings("__name__", "tranche_defragmentations_total", "result", "Succeeded"),
-		labels.FromStrings("__name__", "tranche_defragmentation_evictions_total", "result", "evicted"),
+		labels.FromStrings("__name__", "tranche_defragmentation_evictions_total", "result", "Evicted"),
 	} {
 		c.append(l, 1, changes)
 	}

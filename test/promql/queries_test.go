@@ -103,11 +103,11 @@ func TestRulesWhereAllIsWell(t *testing.T) {
 		}
 	}
 	const gib = 1 << 30
-	used := c.values(`sum by (pod) (tranche_fb_used_bytes{namespace!=""})`, "pod")
+	used := c.values(`sum by (pod) (tranche_memory_used_bytes{namespace!=""})`, "pod")
 	assert.ElementsMatch(t, []string{"web", "batch", "dev-1", "dev-2", "finetune", "pretrain"}, keys(used))
 	assert.InDelta(t, 4*gib, used["dev-1"], 0)
 	assert.InDelta(t, 8*gib, used["finetune"], 0)
-	assert.Equal(t, []string{"main"}, keys(c.values(`tranche_fb_used_bytes{pod="web"}`, "container")))
+	assert.Equal(t, []string{"main"}, keys(c.values(`tranche_memory_used_bytes{pod="web"}`, "container")))
 	assert.ElementsMatch(t, []string{"node-a", "node-b"}, keys(c.values(`tranche_gpu_info`, "node")))
 	// What is held and what is free make the whole, on each GPU.
 	for node, ratio := range c.values(`sum by (node) (tranche_allocated_memory_bytes) / (sum by (node) (tranche_allocated_memory_bytes) + sum by (node) (tranche_free_memory_bytes))`, "node") {
@@ -171,11 +171,11 @@ func TestAlerts(t *testing.T) {
 	}
 	for want, f := range map[string]change{
 		"TrancheGPUNotMeasured node-a": func(l labels.Labels, at time.Duration, now float64) (float64, bool) {
-			return now, !strings.HasPrefix(l.Get("__name__"), "tranche_fb_") || l.Get("gpu") != gpu || !late(at)
+			return now, !strings.HasPrefix(l.Get("__name__"), "tranche_memory_") || l.Get("gpu") != gpu || !late(at)
 		},
-		"TrancheGPUMemoryErrors node-a": grow("tranche_ecc_dbe_vol_total", map[string]string{"gpu": gpu}, 0.1),
+		"TrancheGPUMemoryErrors node-a": grow("tranche_ecc_uncorrected_errors_total", map[string]string{"gpu": gpu}, 0.1),
 		"TrancheGPUThrottled node-ahw_thermal_slowdown": func(l labels.Labels, at time.Duration, now float64) (float64, bool) {
-			if l.Get("__name__") == "tranche_clocks_event_reasons" && l.Get("gpu") == gpu && l.Get("reason") == "hw_thermal_slowdown" {
+			if l.Get("__name__") == "tranche_clocks_throttled" && l.Get("gpu") == gpu && l.Get("reason") == "hw_thermal_slowdown" {
 				return 1, true
 			}
 			return now, true

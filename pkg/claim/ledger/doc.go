@@ -8,20 +8,8 @@
 //
 // # Versions
 //
-// During a rolling update, and after a rollback, a plugin reads records that a
-// newer plugin wrote. These rules keep that safe:
-//
-//   - A record states the version that wrote it (version) and the oldest version
-//     that can use it (minReader). Without minReader, the oldest is version itself.
-//   - A reader uses every record whose minReader is not above its own version. It
-//     ignores fields that it does not know, and keeps them when it writes the
-//     record again.
-//   - A reader leaves every other record alone. The record stays where it is, and
-//     its claim can be neither prepared nor released by this reader. New claims get
-//     nothing on the GPUs that the record names (see Unusable).
-//   - The fields version, minReader, claim and devices[].placement.gpu keep their
-//     names and meanings in all versions.
-//   - A field that an older plugin may ignore needs no new version. A new state, or
-//     a field that changes what a record holds, needs a new version and, if older
-//     plugins would act wrongly on the record, a new minReader.
+// The rules of package durable hold for each record. The claim of a record that needs a newer version can
+// be neither prepared nor released. New claims get nothing on the GPUs that the record names (see
+// Unusable). So claim and devices[].placement.gpu keep their names and meanings in all versions.
+// A new state, or a field that changes what a record holds, needs a new version.
 package ledger

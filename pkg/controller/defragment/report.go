@@ -30,7 +30,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"result"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: names.MetricDefragmentationEvictions,
-			Help: "Evictions that made room for waiting pods: evicted, refused.",
+			Help: "Evictions that made room for waiting pods: Evicted, Refused.",
 		}, []string{"result"}),
 	}
 	if registry != nil {

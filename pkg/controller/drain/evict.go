@@ -51,9 +51,9 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 	err := d.ask(ctx, p, force, false)
 	switch {
 	case err == nil:
-		outcome := "evicted"
+		outcome := "Evicted"
 		if force {
-			outcome = "forced"
+			outcome = "Forced"
 		}
 		d.Count(outcome)
 		return true, nil
@@ -61,7 +61,7 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 		// The pod is gone, or another one has its name.
 		return false, nil
 	case refused(err):
-		d.Count("refused")
+		d.Count("Refused")
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		d.refusals.note(p.UID, refusalText(err), d.Clock.Now(), time.Duration(seconds)*time.Second)
 		return false, nil

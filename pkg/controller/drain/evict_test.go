@@ -125,19 +125,19 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 		text    string
 		counted string
 	}{
-		"it may":      {leaves: 1, counted: "evicted"},
+		"it may":      {leaves: 1, counted: "Evicted"},
 		"gone":        {err: apierrors.NewNotFound(corev1.Resource("pods"), "web")},
 		"another":     {err: apierrors.NewConflict(corev1.Resource("pods"), "web", errors.New("uid"))},
-		"a budget":    {err: budget("budget web"), text: "budget web", counted: "refused"},
-		"too often":   {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down", counted: "refused"},
-		"forbidden":   {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`, counted: "refused"},
-		"a webhook":   {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no", counted: "refused"},
-		"bad request": {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no", counted: "refused"},
+		"a budget":    {err: budget("budget web"), text: "budget web", counted: "Refused"},
+		"too often":   {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down", counted: "Refused"},
+		"forbidden":   {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`, counted: "Refused"},
+		"a webhook":   {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no", counted: "Refused"},
+		"bad request": {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no", counted: "Refused"},
 		"logged out":  {err: apierrors.NewUnauthorized("token"), fails: true},
 		"too slow":    {err: apierrors.NewTimeoutError("slow", 1), fails: true},
 		"no answer":   {err: errors.New("connection refused"), fails: true},
 		"away":        {err: apierrors.NewServiceUnavailable("away"), fails: true},
-		"two budgets": {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget", counted: "refused"},
+		"two budgets": {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget", counted: "Refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := map[string]int{}

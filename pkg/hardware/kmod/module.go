@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -116,14 +116,20 @@ func (m *Module) Resume(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	text, err := os.ReadFile(m.Marker)
+	data, err := os.ReadFile(m.Marker)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	var left marker
+	if err == nil {
+		if _, err = markerFormat.Decode(data, &left); !errors.As(err, new(*durable.NewerError)) {
+			err = nil // modprobe loads a module whose marker is broken
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("read whether kernel module %s was left unloaded: %w", m.Name, err)
 	}
-	return m.load(ctx, strings.TrimSpace(string(text)) == managedMark)
+	return m.load(ctx, left.Managed)
 }
 
 // lock keeps other processes from loading or unloading the module. During a rolling update, two
@@ -143,18 +149,21 @@ func (m *Module) lock() (unlock func(), err error) {
 // lockSuffix is appended to the name of the marker.
 const lockSuffix = ".lock"
 
-// These are the contents of the marker: who loads the module.
-const (
-	managedMark   = "managed"
-	unmanagedMark = "modprobe"
-)
+// marker is the content of the marker.
+type marker struct {
+	// Managed: Manager loads the module. Otherwise modprobe does.
+	Managed bool `json:"managed"`
+}
+
+// markerFormat is the format of the marker.
+var markerFormat = durable.Format{Version: 1, MinReader: 1}
 
 func (m *Module) mark(managed bool) error {
-	text := unmanagedMark
-	if managed {
-		text = managedMark
+	data, err := markerFormat.Encode(marker{Managed: managed}, nil)
+	if err == nil {
+		err = durable.WriteFile(m.Marker, data)
 	}
-	if err := renameio.WriteFile(m.Marker, []byte(text+"\n"), 0o644); err != nil {
+	if err != nil {
 		return fmt.Errorf("record that kernel module %s is unloaded: %w", m.Name, err)
 	}
 	return nil

@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/sleep"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // host is a machine with modprobe.
@@ -380,18 +382,35 @@ func TestNothingIsDoneWhenNobodySaysWhoLoads(t *testing.T) {
 
 // A marker that was cut short by a crash of the machine also has the module loaded.
 func FuzzResume(f *testing.F) {
-	f.Add([]byte("managed\n"))
-	f.Add([]byte("modprobe\n"))
+	f.Add([]byte(`{"version":1,"minReader":1,"managed":true}`))
+	f.Add([]byte(`{"version":1,"minReader":1,"managed":false}`))
 	f.Add([]byte(""))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := &host{}
 		m := &Module{Name: "amdgpu", Run: h.Run, ReadFile: h.ReadFile, Marker: filepath.Join(dir, fmt.Sprintf("%x", len(data))), Manager: &manager{host: h}, LookPause: time.Microsecond}
 		require.NoError(t, os.WriteFile(m.Marker, data, 0o600))
-		require.NoError(t, m.Resume(t.Context()))
+		err := m.Resume(t.Context())
+		if errors.As(err, new(*durable.NewerError)) {
+			assert.FileExists(t, m.Marker)
+			return
+		}
+		require.NoError(t, err)
 		assert.Equal(t, live, h.is())
 		assert.NoFileExists(t, m.Marker)
 	})
+}
+
+// Every key of the marker, as it stays. One that needs a newer version is left alone.
+func TestMarkerFormat(t *testing.T) {
+	_, m := newHost(t)
+	require.NoError(t, m.mark(true))
+	data, err := os.ReadFile(m.Marker)
+	require.NoError(t, err)
+	golden.JSON(t, "testdata/marker.json", data)
+	require.NoError(t, os.WriteFile(m.Marker, []byte(`{"version":2}`), 0o600))
+	require.ErrorContains(t, m.Resume(t.Context()), "read whether kernel module amdgpu was left unloaded: it has version 2")
+	assert.FileExists(t, m.Marker)
 }
 
 // During a rolling update the plugin that starts finds the marker of the one that is

@@ -6,6 +6,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func TestXIDTableIsSound(t *testing.T) {

@@ -20,7 +20,7 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, err)
 	known := &inventory.GPUs{}
 	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"}, nil)
+	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0")}, map[string]gpu.Problem{"0000:02:00.0": {Cause: gpu.CauseLost, Message: "fell off the bus"}}, nil)
 	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
 		r := nodetest.PreparedRecord("a", nil, nodetest.HeldDevice(nodetest.GPUAt(address).Placements[0], "", false))
 		r.Claim.UID = types.UID("abc"[i : i+1])
@@ -32,7 +32,7 @@ func TestHealth(t *testing.T) {
 		r.Claim.UID = types.UID("xyz"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
-	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
+	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4")}, map[string]gpu.Problem{"0000:02:00.0": {Cause: gpu.CauseLost, Message: "fell off the bus"}},
 		map[string][]gpu.Placement{amd.PCIAddress: amd.Placements[:3]})
 	slices := publisher.New(publisher.Config{GPUs: known})
 	slices.SetObstacles(t.Context(), map[string][]gpu.Obstacle{amd.PCIAddress: {

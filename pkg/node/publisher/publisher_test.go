@@ -45,7 +45,7 @@ func newPublishing(t *testing.T) *publishing {
 	require.NoError(t, err)
 	p := &publishing{api: api, Publisher: New(Config{
 		Node: nodetest.NodeName, GPUs: &inventory.GPUs{}, Drivers: &inventory.Drivers{}, Ledger: records, Applied: &partition.State{},
-		Events: events, Metrics: telemetry.NewMetrics(records.List),
+		Events: events, Metrics: telemetry.NewMetrics("node-a", records.List),
 	})}
 	p.mine = true
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)

@@ -121,9 +121,9 @@ func (c *churn) check(families []*dto.MetricFamily) {
 			c.labelled.Add(1)
 			right := labels["pod"] == "pod-"+labels["claim"]
 			switch value := m.GetGauge().GetValue(); family.GetName() {
-			case names.MetricFBUsed:
+			case names.MetricMemoryUsed:
 				right = right && (value == 0 || value == n*(1<<20))
-			case names.MetricSMActive:
+			case names.MetricComputeActive:
 				right = right && (value == 0 || value == n/20000 || value == n/2/20000)
 			}
 			if !right {
@@ -169,5 +169,5 @@ func TestChurn(t *testing.T) {
 	c.Measure(t.Context())
 	text := strings.Join(c.scrape(t, "tranche_"), "\n")
 	assert.NotContains(t, text, "claim-", "leftover series")
-	assert.Contains(t, text, "tranche_fb_used_bytes")
+	assert.Contains(t, text, "tranche_memory_used_bytes")
 }

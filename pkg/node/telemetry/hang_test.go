@@ -36,7 +36,7 @@ func TestAGPUThatHangs(t *testing.T) {
 		done := make(chan struct{})
 		go func() { n.Run(ctx); close(done) }()
 		synctest.Wait()
-		assert.Len(t, n.scrape(t, "tranche_fb_used"), 2)
+		assert.Len(t, n.scrape(t, "tranche_memory_used"), 2)
 
 		hangs.Store(true)
 		for range 10 {
@@ -47,7 +47,7 @@ func TestAGPUThatHangs(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.Equal(t, 11, reads, "the other GPU is measured each time")
-		lines := n.scrape(t, "tranche_fb_used")
+		lines := n.scrape(t, "tranche_memory_used")
 		assert.Len(t, lines, 1)
 		assert.Contains(t, lines[0], "GPU-2")
 		assert.Contains(t, strings.Join(n.scrape(t, "tranche_gpu_info"), "\n"), "GPU-1", "it is there, and not measured")
@@ -55,7 +55,7 @@ func TestAGPUThatHangs(t *testing.T) {
 		hangs.Store(false)
 		time.Sleep(2 * interval)
 		synctest.Wait()
-		assert.Len(t, n.scrape(t, "tranche_fb_used"), 2)
+		assert.Len(t, n.scrape(t, "tranche_memory_used"), 2)
 		stop()
 		<-done
 	})

@@ -14,9 +14,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// Metrics are the metrics of the plugin.
+// Metrics are the metrics of the plugin. All have the label node, the node that it runs on.
 type Metrics struct {
 	registry      *prometheus.Registry
+	registerer    prometheus.Registerer
 	phases        *prometheus.HistogramVec
 	operations    *prometheus.HistogramVec
 	published     *prometheus.GaugeVec
@@ -25,12 +26,13 @@ type Metrics struct {
 	ledger        *ledgerCollector
 }
 
-// NewMetrics returns Metrics. records lists the records of the ledger.
-func NewMetrics(records func() []ledger.Record) *Metrics {
+// NewMetrics returns the Metrics of a node. records lists the records of the ledger.
+func NewMetrics(node string, records func() []ledger.Record) *Metrics {
 	// From a millisecond (a verified claim) to the kubelet's limit.
 	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 45}
+	registry := prometheus.NewRegistry()
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: registry, registerer: prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, registry),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    names.MetricClaimPhaseDuration,
 			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
@@ -55,14 +57,12 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 		}, []string{"reason", "result"}),
 		ledger: &ledgerCollector{records: records},
 	}
-	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, m.ledger)
+	m.registerer.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, m.ledger)
 	return m
 }
 
-// Register adds metrics of the node, which get its name as the label node.
-func (m *Metrics) Register(node string, c prometheus.Collector) {
-	prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, m.registry).MustRegister(c)
-}
+// Register adds metrics.
+func (m *Metrics) Register(c prometheus.Collector) { m.registerer.MustRegister(c) }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
@@ -79,9 +79,9 @@ func (m *Metrics) Finding(reason string, err error) {
 
 func result(err error) string {
 	if err != nil {
-		return "failure"
+		return "Failed"
 	}
-	return "success"
+	return "Succeeded"
 }
 
 // Phase implements claim.Observer.

@@ -29,25 +29,25 @@ func TestMetricsOfClaims(t *testing.T) {
 		nodetest.PreparedRecord("d", nil, nodetest.HeldDevice(amd[3], "e3a9", false)),
 		unfinished,
 	}
-	m := NewMetrics(func() []ledger.Record { return records })
+	m := NewMetrics("node-a", func() []ledger.Record { return records })
 	assert.Equal(t, []string{
 		`tranche_claim_info{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
 		`tranche_claim_info{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
 		`tranche_claim_info{claim="b",container="",device="gpu-0000-02-00-0",gpu="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
 		`tranche_claim_info{claim="c",container="",device="gpu-0000-05-00-0-cpx-1",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
 		`tranche_claim_info{claim="d",container="",device="gpu-0000-05-00-0",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_claim_info{"))
+	}, scraped(t, m, "tranche_claim_info{"))
 	assert.Equal(t, []string{
 		`tranche_prepared_devices{profile="",type="gpu"} 2`,
 		`tranche_prepared_devices{profile="1g.10gb",type="mig"} 1`,
 		`tranche_prepared_devices{profile="cpx",type="xcp"} 1`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_prepared_devices{"))
+	}, scraped(t, m, "tranche_prepared_devices{"))
 	records = nil
-	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_claim_info{"), "released claims are gone")
+	assert.Empty(t, scraped(t, m, "tranche_claim_info{"), "released claims are gone")
 }
 
 func TestMetricsOfPublishing(t *testing.T) {
-	m := NewMetrics(func() []ledger.Record { return nil })
+	m := NewMetrics("node-a", func() []ledger.Record { return nil })
 	for range 2 {
 		all, errs := publish.Slices([]publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0"), Withheld: true}})
 		require.Empty(t, errs)
@@ -56,28 +56,39 @@ func TestMetricsOfPublishing(t *testing.T) {
 	assert.Equal(t, []string{
 		`tranche_published_devices{profile="",type="gpu"} 1`,
 		`tranche_published_devices{profile="1g.10gb",type="mig"} 1`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_published_devices{"))
+	}, scraped(t, m, "tranche_published_devices{"))
+}
+
+// scraped returns the samples without the label node, which each must have.
+func scraped(t *testing.T, m *Metrics, prefix string) (lines []string) {
+	t.Helper()
+	const node = `node="node-a"`
+	for _, line := range nodetest.Scrape(t, m.Handler(), prefix) {
+		require.Contains(t, line, node)
+		lines = append(lines, strings.NewReplacer("{"+node+"}", "", "{"+node+",", "{", ","+node, "").Replace(line))
+	}
+	return lines
 }
 
 // Dashboards and alerts rely on these names and labels.
 func TestMetricNamesAreStable(t *testing.T) {
-	m := NewMetrics(func() []ledger.Record { return nil })
+	m := NewMetrics("node-a", func() []ledger.Record { return nil })
 	m.Phase("prepare", "create", time.Millisecond, errors.New("x"))
 	m.Operation("unprepare", time.Now(), nil)
 	m.Operation("prepare", time.Now(), errors.New("x"))
 	m.Finding("ForeignPartition", nil)
 	var counts []string
-	for _, line := range nodetest.Scrape(t, m.Handler(), "tranche_") {
+	for _, line := range scraped(t, m, "tranche_") {
 		if !strings.Contains(line, "_bucket") && !strings.Contains(line, "_sum") {
 			counts = append(counts, line)
 		}
 	}
 	assert.Equal(t, []string{
-		`tranche_claim_duration_seconds_count{operation="prepare",result="failure"} 1`,
-		`tranche_claim_duration_seconds_count{operation="unprepare",result="success"} 1`,
-		`tranche_claim_phase_duration_seconds_count{operation="prepare",phase="create",result="failure"} 1`,
+		`tranche_claim_duration_seconds_count{operation="prepare",result="Failed"} 1`,
+		`tranche_claim_duration_seconds_count{operation="unprepare",result="Succeeded"} 1`,
+		`tranche_claim_phase_duration_seconds_count{operation="prepare",phase="create",result="Failed"} 1`,
 		`tranche_publish_errors_total 0`,
-		`tranche_reconcile_findings_total{reason="ForeignPartition",result="success"} 1`,
+		`tranche_reconcile_findings_total{reason="ForeignPartition",result="Succeeded"} 1`,
 	}, counts)
 }
 
@@ -91,27 +102,27 @@ func TestMetricsOfWhatIsFree(t *testing.T) {
 		nodetest.PreparedRecord("c", nil, nodetest.HeldDevice(amd.Placements[0], "", false)),
 		released,
 	}
-	m := NewMetrics(func() []ledger.Record { return records })
-	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_f"), "nothing is published")
+	m := NewMetrics("node-a", func() []ledger.Record { return records })
+	assert.Empty(t, scraped(t, m, "tranche_f"), "nothing is published")
 	m.OfferedGPUs([]gpu.GPU{first, second, amd})
 	assert.Equal(t, []string{
 		`tranche_free_memory_bytes{gpu="gpu-0000-01-00-0"} 70`,
 		`tranche_free_memory_bytes{gpu="gpu-0000-02-00-0"} 80`,
 		`tranche_free_memory_bytes{gpu="gpu-0000-05-00-0"} 40`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_free_memory_bytes{"))
+	}, scraped(t, m, "tranche_free_memory_bytes{"))
 	assert.Equal(t, []string{
 		`tranche_allocated_memory_bytes{gpu="gpu-0000-01-00-0"} 10`,
 		`tranche_allocated_memory_bytes{gpu="gpu-0000-02-00-0"} 0`,
 		`tranche_allocated_memory_bytes{gpu="gpu-0000-05-00-0"} 40`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_allocated_memory_bytes{"))
+	}, scraped(t, m, "tranche_allocated_memory_bytes{"))
 	assert.Equal(t, []string{
 		`tranche_free_compute_units{gpu="gpu-0000-01-00-0"} 116`,
 		`tranche_free_compute_units{gpu="gpu-0000-02-00-0"} 132`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_free_compute_units{"), "AMD's GPU does not tell")
+	}, scraped(t, m, "tranche_free_compute_units{"), "AMD's GPU does not tell")
 	assert.Equal(t, []string{
 		`tranche_allocated_compute_units{gpu="gpu-0000-01-00-0"} 16`,
 		`tranche_allocated_compute_units{gpu="gpu-0000-02-00-0"} 0`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_allocated_compute_units{"))
+	}, scraped(t, m, "tranche_allocated_compute_units{"))
 	assert.Equal(t, []string{
 		`tranche_free_devices{gpu="gpu-0000-01-00-0",profile="",type="gpu"} 0`,
 		`tranche_free_devices{gpu="gpu-0000-01-00-0",profile="1g.10gb",type="mig"} 1`,
@@ -120,15 +131,15 @@ func TestMetricsOfWhatIsFree(t *testing.T) {
 		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="",type="gpu"} 0`,
 		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="cpx",type="xcp"} 1`,
 		`tranche_free_devices{gpu="gpu-0000-05-00-0",profile="dpx",type="xcp"} 0`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_free_devices{"))
+	}, scraped(t, m, "tranche_free_devices{"))
 	assert.Equal(t, []string{
 		`tranche_fragmentation_ratio{profile="",type="gpu"} 0.5789473684210527`,
 		`tranche_fragmentation_ratio{profile="1g.10gb",type="mig"} 0`,
 		`tranche_fragmentation_ratio{profile="cpx",type="xcp"} 0`,
 		`tranche_fragmentation_ratio{profile="dpx",type="xcp"} 1`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_fragmentation_ratio{"))
+	}, scraped(t, m, "tranche_fragmentation_ratio{"))
 	m.OfferedGPUs(nil)
-	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_f"), "withdrawn")
+	assert.Empty(t, scraped(t, m, "tranche_f"), "withdrawn")
 }
 
 // Two shares that a claim has of one device are two samples.
@@ -141,18 +152,18 @@ func TestMetricsOfShares(t *testing.T) {
 	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
 	again := some
 	again.ShareID = "s3"
-	m := NewMetrics(func() []ledger.Record {
+	m := NewMetrics("node-a", func() []ledger.Record {
 		return []ledger.Record{nodetest.PreparedRecord("a", []string{"web"}, half, some, again)}
 	})
 	const fraction, memory = `claim="a",container="",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",container="",device="gpu-0000-01-00-0-memory-share"`
 	assert.Equal(t, []string{
-		`tranche_share_fraction{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
-		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s2",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share="memory",share_id="s3",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share_id="s1",share_unit="fraction",sharing_strategy="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s2",share_unit="memory",sharing_strategy="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s3",share_unit="memory",sharing_strategy="timeslicing"} 1`,
 		`tranche_share_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
 		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
 		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
 		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_share_"))
+		`tranche_share_ratio{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
+	}, scraped(t, m, "tranche_share_"))
 }

@@ -29,7 +29,7 @@ func TestContainers(t *testing.T) {
 	n.hold("b", podsNamed("web"), device(place(1), ""))
 	n.use = always(gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 1}), measured(1, gpu.Measured{gpu.MemoryUsed: 2})}})
 	n.Measure(t.Context())
-	lines := n.scrape(t, "tranche_fb_used_bytes{")
+	lines := n.scrape(t, "tranche_memory_used_bytes{")
 	assert.Contains(t, lines[0], `claim="a",container="main"`)
 	assert.Contains(t, lines[1], `claim="b",container=""`, "two containers use it")
 	assert.Empty(t, *checked)
@@ -38,10 +38,10 @@ func TestContainers(t *testing.T) {
 	n.hold("a", []ledger.Pod{{Name: "web", UID: "another"}}, device(place(0), ""))
 	n.Containers = func(context.Context) (Containers, error) { return nil, fmt.Errorf("the kubelet is down") }
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `claim="a",container=""`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `claim="a",container=""`)
 	n.kubelet(Containers{{"team", "web", "a"}: {"other"}})
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `claim="a",container="other"`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `claim="a",container="other"`)
 }
 
 // The kubelet prepares a claim once. A pod that uses it later is in the ledger only when somebody
@@ -57,26 +57,26 @@ func TestAPodThatJoins(t *testing.T) {
 	}
 	n.use, n.pods = always(part), map[int]types.UID{1: "uid-web"}
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `pod="web"`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `pod="web"`)
 	assert.Empty(t, *checked)
 
 	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-late"}
 	found[Use{"team", "late", "a"}] = []string{"main"}
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `claim="a",container="",`)
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `pod="",`, "not all of it is web's")
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `claim="a",container="",`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `pod="",`, "not all of it is web's")
 	assert.Equal(t, []string{"a"}, *checked)
 
 	// The first one ends. What the other uses is never told of it.
 	delete(found, Use{"team", "web", "a"})
 	n.pods = map[int]types.UID{2: "uid-late"}
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `pod="",`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `pod="",`)
 	assert.Equal(t, []string{"a", "a"}, *checked)
 	n.hold("a", podsNamed("late"), device(place(0), ""))
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `container="main",`)
-	assert.Contains(t, n.scrape(t, "tranche_fb_used_bytes{")[0], `pod="late",`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `container="main",`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used_bytes{")[0], `pod="late",`)
 	assert.Len(t, *checked, 2)
 }
 

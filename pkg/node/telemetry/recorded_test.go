@@ -52,8 +52,8 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	})
 	s.Measure(t.Context())
 	s.Measure(t.Context())
-	m := NewMetrics(list)
-	m.Register(node, s)
+	m := NewMetrics(node, list)
+	m.Register(s)
 	m.OfferedGPUs(gpus)
 	var published []publish.GPU
 	for _, g := range gpus {

@@ -17,12 +17,12 @@ var shareLabels = []string{"namespace", "pod", "container", "claim", "device", "
 var (
 	shareInfoDesc = prometheus.NewDesc(names.MetricShareInfo,
 		"1 for each share that a claim holds.",
-		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
+		append(slices.Clone(shareLabels), "share_unit", "sharing_strategy", "isolation"), nil)
 	shareMemoryDesc = prometheus.NewDesc(names.MetricShareMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
 	shareLimitDesc = prometheus.NewDesc(names.MetricShareMemoryLimit,
 		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
-	shareFractionDesc = prometheus.NewDesc(names.MetricShareFraction,
+	shareFractionDesc = prometheus.NewDesc(names.MetricShareRatio,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 

@@ -13,7 +13,7 @@ import (
 // Definition is a metric of something that is measured.
 type Definition struct {
 	Name string
-	// DCGM is the field of NVIDIA's DCGM that is the same, without DCGM_FI_; empty: there is none.
+	// DCGM is the field of NVIDIA's DCGM that is the same; empty: there is none.
 	DCGM string
 	// measures are what it reports; a GPU has one of them.
 	measures []gpu.Measure
@@ -38,26 +38,26 @@ var gpuInfoDesc = prometheus.NewDesc(names.MetricGPUInfo,
 
 // ofHolders are the metrics of GPUs, partitions and shares.
 var ofHolders = []Definition{
-	define(names.MetricFBUsed, "Memory in use, without what the driver reserves.", usageLabels, "DEV_FB_USED", gpu.MemoryUsed),
-	define(names.MetricFBTotal, "Memory; of a share, what was allocated.", usageLabels, "DEV_FB_TOTAL", gpu.MemoryTotal),
-	define(names.MetricGPUUtil, "Time in which anything ran.", usageLabels, "DEV_GPU_UTIL", gpu.Utilization),
-	define(names.MetricMemCopyUtil, "Time in which memory was accessed.", usageLabels, "DEV_MEM_COPY_UTIL", gpu.MemoryUtilization),
-	define(names.MetricGREngineActive, "Time in which anything ran, average.", usageLabels, "PROF_GR_ENGINE_ACTIVE", gpu.EngineActive),
-	define(names.MetricSMActive, "Compute units that worked: average, on AMD at the moment.", usageLabels, "PROF_SM_ACTIVE", gpu.ComputeActive, gpu.Occupied),
-	define(names.MetricTensorActive, "Time in which tensor cores worked, average.", usageLabels, "PROF_PIPE_TENSOR_ACTIVE", gpu.TensorActive),
-	define(names.MetricDRAMActive, "Memory bandwidth that was used, average.", usageLabels, "PROF_DRAM_ACTIVE", gpu.MemoryActive),
-	define(names.MetricPowerUsage, "Power of a GPU.", usageLabels, "DEV_POWER_USAGE", gpu.Power),
+	define(names.MetricMemoryUsed, "Memory in use, without what the driver reserves.", usageLabels, "DCGM_FI_DEV_FB_USED", gpu.MemoryUsed),
+	define(names.MetricMemoryTotal, "Memory; of a share, what was allocated.", usageLabels, "DCGM_FI_DEV_FB_TOTAL", gpu.MemoryTotal),
+	define(names.MetricUtilization, "Time in which anything ran.", usageLabels, "DCGM_FI_DEV_GPU_UTIL", gpu.Utilization),
+	define(names.MetricMemoryAccess, "Time in which memory was accessed.", usageLabels, "DCGM_FI_DEV_MEM_COPY_UTIL", gpu.MemoryUtilization),
+	define(names.MetricEngineActive, "Time in which anything ran, average.", usageLabels, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.EngineActive),
+	define(names.MetricComputeActive, "Compute units that worked: average, on AMD at the moment.", usageLabels, "DCGM_FI_PROF_SM_ACTIVE", gpu.ComputeActive, gpu.Occupied),
+	define(names.MetricTensorActive, "Time in which tensor cores worked, average.", usageLabels, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu.TensorActive),
+	define(names.MetricMemoryBandwidth, "Memory bandwidth that was used, average.", usageLabels, "DCGM_FI_PROF_DRAM_ACTIVE", gpu.MemoryActive),
+	define(names.MetricPower, "Power of a GPU.", usageLabels, "DCGM_FI_DEV_POWER_USAGE", gpu.Power),
 	define(names.MetricProcesses, "Processes that use the device.", usageLabels, "", gpu.ProcessCount),
 }
 
 // ofHardware are those of the GPU as hardware, whoever holds it.
 var ofHardware = []Definition{
-	define(names.MetricECCSBE, "Corrected memory errors since the driver was loaded.", hardwareLabels, "DEV_ECC_SBE_VOL_TOTAL", gpu.CorrectedErrors),
-	define(names.MetricECCDBE, "Uncorrected memory errors since the driver was loaded.", hardwareLabels, "DEV_ECC_DBE_VOL_TOTAL", gpu.UncorrectedErrors),
+	define(names.MetricECCCorrected, "Corrected memory errors since the driver was loaded.", hardwareLabels, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu.CorrectedErrors),
+	define(names.MetricECCUncorrected, "Uncorrected memory errors since the driver was loaded.", hardwareLabels, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu.UncorrectedErrors),
 }
 
-var throttled = define(names.MetricClocksEventReasons, "1 while a reason lowers the clocks, otherwise 0.",
-	append(slices.Clone(hardwareLabels), "reason"), "DEV_CLOCKS_EVENT_REASONS")
+var throttled = define(names.MetricClocksThrottled, "1 while a reason lowers the clocks, otherwise 0.",
+	append(slices.Clone(hardwareLabels), "reason"), "DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
 
 // Definitions lists the metrics of what is measured.
 func Definitions() []Definition { return append(slices.Concat(ofHolders, ofHardware), throttled) }

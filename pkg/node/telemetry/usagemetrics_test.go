@@ -150,17 +150,17 @@ func TestUsageOfPartitions(t *testing.T) {
 	})
 	n.Measure(t.Context())
 	assert.Equal(t, []string{
-		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 30`,
-		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0-mig-1g-10gb-1",gpu_instance_id="8",namespace="",parent_uuid="GPU-1",pod="",profile="1g.10gb",type="mig",uuid="MIG-1"} 20`,
-		`tranche_fb_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod="web",profile="1g.10gb",type="mig",uuid="MIG-0"} 10`,
-	}, n.scrape(t, "tranche_fb_used_bytes{"))
-	assert.Equal(t, []string{`tranche_clocks_event_reasons{reason="sw_power_cap",uuid="GPU-1"} 1`}, n.scrape(t, "tranche_clocks"))
-	assert.Equal(t, []string{`tranche_ecc_dbe_vol_total{uuid="GPU-1"} 1`}, n.scrape(t, "tranche_ecc"))
+		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 30`,
+		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0-mig-1g-10gb-1",gpu_instance_id="8",namespace="",parent_uuid="GPU-1",pod="",profile="1g.10gb",type="mig",uuid="MIG-1"} 20`,
+		`tranche_memory_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod="web",profile="1g.10gb",type="mig",uuid="MIG-0"} 10`,
+	}, n.scrape(t, "tranche_memory_used_bytes{"))
+	assert.Equal(t, []string{`tranche_clocks_throttled{reason="sw_power_cap",uuid="GPU-1"} 1`}, n.scrape(t, "tranche_clocks"))
+	assert.Equal(t, []string{`tranche_ecc_uncorrected_errors_total{uuid="GPU-1"} 1`}, n.scrape(t, "tranche_ecc"))
 	assert.Equal(t, []string{`tranche_gpu_info{architecture="Hopper",driver_version="580",model="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
-	assert.Len(t, n.scrape(t, "tranche_sm_active_ratio{"), 1)
+	assert.Len(t, n.scrape(t, "tranche_compute_active_ratio{"), 1)
 
 	n.release("a")
-	assert.Empty(t, n.scrape(t, `tranche_sm_active_ratio{`), "the series ends with the claim")
+	assert.Empty(t, n.scrape(t, `tranche_compute_active_ratio{`), "the series ends with the claim")
 	assert.NotContains(t, n.all(t), "web")
 	n.gpus = nil
 	assert.Empty(t, n.scrape(t, "tranche_"), "a GPU that was removed")
@@ -178,19 +178,19 @@ func TestClaimsInTurns(t *testing.T) {
 	n.hold("a", podsNamed("a"), device(place(0), "MIG-0"))
 	busy(10, 1)
 	n.Measure(t.Context())
-	assert.Len(t, n.scrape(t, "tranche_fb_used"), 1)
+	assert.Len(t, n.scrape(t, "tranche_memory_used"), 1)
 	n.release("a")
 	n.hold("b", podsNamed("b"), device(place(0), "MIG-0"))
-	assert.Empty(t, n.scrape(t, "tranche_fb_used"), "nothing was measured of b")
+	assert.Empty(t, n.scrape(t, "tranche_memory_used"), "nothing was measured of b")
 	busy(20, 0.5)
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `pod="b"`)
-	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `} 20`)
-	assert.Empty(t, n.scrape(t, "tranche_sm_active"), "half of the interval was a's")
+	assert.Contains(t, n.scrape(t, "tranche_memory_used")[0], `pod="b"`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used")[0], `} 20`)
+	assert.Empty(t, n.scrape(t, "tranche_compute_active"), "half of the interval was a's")
 	n.Measure(t.Context())
 	busy(20, 0.4)
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_sm_active")[0], `} 0.4`)
+	assert.Contains(t, n.scrape(t, "tranche_compute_active")[0], `} 0.4`)
 
 	// A claim that is released while the GPU is measured.
 	n.use = func(context.Context, string) (gpu.Usage, error) {
@@ -199,21 +199,21 @@ func TestClaimsInTurns(t *testing.T) {
 		return gpu.Usage{Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 30})}}, nil
 	}
 	n.Measure(t.Context())
-	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+	assert.Empty(t, n.scrape(t, "tranche_memory_used"))
 
 	// The same claim for another pod.
 	n.hold("c", podsNamed("d"), device(place(0), "MIG-0"))
 	busy(40, 0)
 	n.Measure(t.Context())
 	n.hold("c", podsNamed("e"), device(place(0), "MIG-0"))
-	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+	assert.Empty(t, n.scrape(t, "tranche_memory_used"))
 	// A pod that joins: what both use belongs to none of them.
 	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-0"))
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_fb_used")[0], `claim="c",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod=""`)
+	assert.Contains(t, n.scrape(t, "tranche_memory_used")[0], `claim="c",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod=""`)
 	// A partition that is not the claim's.
 	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-x"))
-	assert.Empty(t, n.scrape(t, "tranche_fb_used"))
+	assert.Empty(t, n.scrape(t, "tranche_memory_used"))
 }
 
 func share(p gpu.Placement, id string, memory int64) ledger.Device {
@@ -240,15 +240,15 @@ func TestUsageOfShares(t *testing.T) {
 	})
 	n.Measure(t.Context())
 	assert.Equal(t, []string{
-		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 99`,
-		`tranche_fb_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="two",profile="",type="share",uuid="GPU-1"} 5`,
-		`tranche_fb_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="web",profile="",type="share",uuid="GPU-1"} 10`,
-		`tranche_fb_used_bytes{claim="b",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="train",profile="",type="share",uuid="GPU-1"} 50`,
-		`tranche_fb_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
-	}, n.scrape(t, "tranche_fb_used_bytes{"))
+		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 99`,
+		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="two",profile="",type="share",uuid="GPU-1"} 5`,
+		`tranche_memory_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="web",profile="",type="share",uuid="GPU-1"} 10`,
+		`tranche_memory_used_bytes{claim="b",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="train",profile="",type="share",uuid="GPU-1"} 50`,
+		`tranche_memory_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
+	}, n.scrape(t, "tranche_memory_used_bytes{"))
 	text := n.all(t)
-	assert.Regexp(t, `tranche_gpu_util_ratio{claim="b".*} 1\n`, text, "no more than all")
-	assert.Regexp(t, `tranche_fb_total_bytes{claim="b".*} 250\n`, text)
+	assert.Regexp(t, `tranche_utilization_ratio{claim="b".*} 1\n`, text, "no more than all")
+	assert.Regexp(t, `tranche_memory_total_bytes{claim="b".*} 250\n`, text)
 	assert.Regexp(t, `tranche_processes{claim="b".*} 2\n`, text)
 	n.release("b")
 	assert.NotContains(t, n.all(t), `claim="b"`)
@@ -267,8 +267,8 @@ func TestSharesOfUnknownProcesses(t *testing.T) {
 			n.pods = map[int]types.UID{1: "uid-web"}
 			n.use = always(u)
 			n.Measure(t.Context())
-			assert.NotRegexp(t, `tranche_(fb_used_bytes|processes|gpu_util_ratio){claim="a"`, n.all(t))
-			assert.Regexp(t, `tranche_fb_total_bytes{claim="a".*} 100\n`, n.all(t))
+			assert.NotRegexp(t, `tranche_(memory_used_bytes|processes|utilization_ratio){claim="a"`, n.all(t))
+			assert.Regexp(t, `tranche_memory_total_bytes{claim="a".*} 100\n`, n.all(t))
 		})
 	}
 }
@@ -280,16 +280,16 @@ func TestSharesOfSeveralPods(t *testing.T) {
 	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-batch"}
 	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.ProcessCount: 2}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.1)}})
 	n.Measure(t.Context())
-	totals := n.scrape(t, "tranche_fb_total_bytes{")
+	totals := n.scrape(t, "tranche_memory_total_bytes{")
 	require.Len(t, totals, 1)
 	assert.Contains(t, totals[0], `pod="",`)
 	assert.Contains(t, totals[0], `} 120`)
-	assert.Len(t, n.scrape(t, "tranche_fb_used_bytes{"), 2)
+	assert.Len(t, n.scrape(t, "tranche_memory_used_bytes{"), 2)
 
 	// A pod that replaces one of its name.
 	n.hold("a", []ledger.Pod{{Name: "web", UID: "old"}, {Name: "web", UID: "new"}}, share(place(-1), "1", 100))
 	n.Measure(t.Context())
-	totals = n.scrape(t, "tranche_fb_total_bytes{")
+	totals = n.scrape(t, "tranche_memory_total_bytes{")
 	require.Len(t, totals, 1)
 	assert.Contains(t, totals[0], `pod="web",`)
 	assert.Contains(t, totals[0], `} 100`)
@@ -303,13 +303,13 @@ func TestAGPUThatChangesHands(t *testing.T) {
 	n.Measure(t.Context())
 	n.release("a")
 	n.hold("b", podsNamed("b"), device(place(-1), "GPU-1"))
-	for metric, value := range map[string]string{"tranche_fb_total_bytes{": "80", "tranche_power_usage_watts{": "300"} {
+	for metric, value := range map[string]string{"tranche_memory_total_bytes{": "80", "tranche_power_watts{": "300"} {
 		lines := n.scrape(t, metric)
 		require.Len(t, lines, 1, metric)
 		assert.Contains(t, lines[0], `claim=""`)
 		assert.Contains(t, lines[0], "} "+value)
 	}
-	assert.Empty(t, n.scrape(t, "tranche_fb_used_bytes{"))
+	assert.Empty(t, n.scrape(t, "tranche_memory_used_bytes{"))
 }
 
 // A name that is not UTF-8 takes away no metric.
@@ -319,5 +319,5 @@ func TestNamesOfDrivers(t *testing.T) {
 	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.MemoryUsed: 1}})
 	n.Measure(t.Context())
 	assert.Contains(t, n.scrape(t, "tranche_gpu_info")[0], `model="H100",uuid="GPU-1"`)
-	assert.Len(t, n.scrape(t, "tranche_fb_used_bytes"), 1)
+	assert.Len(t, n.scrape(t, "tranche_memory_used_bytes"), 1)
 }

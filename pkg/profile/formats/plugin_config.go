@@ -20,7 +20,7 @@ type flags struct {
 	GDRCopyEnabled          *bool        `json:"gdrcopyEnabled" note:"is not used"`
 	GDSEnabled              *bool        `json:"gdsEnabled" note:"is not used"`
 	MOFEDEnabled            *bool        `json:"mofedEnabled" note:"is not used"`
-	UseNodeFeatureAPI       *bool        `json:"useNodeFeatureAPI" note:"is not used: the chart's value nodeLabels has the node labelled"`
+	UseNodeFeatureAPI       *bool        `json:"useNodeFeatureAPI" note:"is not used: the chart's value nodeLabels.enabled has the node labelled"`
 	DeviceDiscoveryStrategy *string      `json:"deviceDiscoveryStrategy" note:"is not used: GPUs are found by NVML"`
 	Plugin                  *pluginFlags `json:"plugin"`
 	GFD                     *gfdFlags    `json:"gfd"`

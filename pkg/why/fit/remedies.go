@@ -53,7 +53,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 	if n, ok := first(func(n Node) bool {
 		return n.Verdict == Lacking && !n.excluded && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
 	}); ok {
-		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche profile "+n.Name+" PROFILE --wait")
+		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche set-profile "+n.Name+" PROFILE --wait")
 	}
 	return out
 }

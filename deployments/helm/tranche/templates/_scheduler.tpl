@@ -23,7 +23,7 @@ not have them keeps out the chart's defaults, so they are here again; a test com
 
 {{- define "tranche.scheduler.defaults" -}}
 schedulerName: tranche-packing
-assign: false
+assignment: {enabled: false}
 image: {repository: registry.k8s.io/kube-scheduler}
 replicas: 2
 filterTimeout: 2s

@@ -7,8 +7,8 @@ pkg/claimtemplate.
 {{/* The projects that are translated: kai,nos. */}}
 {{- define "tranche.translate.projects" -}}
 {{- $projects := list }}
-{{- range $project, $on := .Values.translate }}
-{{- if $on }}
+{{- range $project, $settings := .Values.translate }}
+{{- if $settings.enabled }}
 {{- $projects = append $projects $project }}
 {{- end }}
 {{- end }}

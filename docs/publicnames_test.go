@@ -1,0 +1,268 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/test/golden"
+)
+
+const (
+	publicNames = "../api/public-names.txt"
+	chartFolder = "../deployments/helm/tranche/"
+	// renderedChart is the chart with everything turned on, defaultChart as it is.
+	renderedChart, defaultChart = "../deployments/helm/testdata/custom.yaml", "../deployments/helm/testdata/defaults.yaml"
+)
+
+// storedFiles are the files that one version of the plugin writes and another one reads, with the types whose
+// JSON they are, beside the keys of each file.
+var storedFiles = map[string]goType{
+	"claims/UID.json":    {"pkg/claim/ledger", "Record"},
+	"profile.json":       {"pkg/partition", "journal"},
+	"gpus.json":          {"pkg/node/inventory", "rosterFile"},
+	"health.json":        {"pkg/node/inventory", "troublesFile"},
+	"sharing.json":       {"pkg/share", "stateFile"},
+	"reboot.json":        {"pkg/node/follow", "rebootRequest"},
+	"mps/NAME/spec.json": {"pkg/hardware/mps", "Spec"},
+}
+
+// printed are the kinds that kubectl tranche prints, with the types whose JSON they are.
+var printed = map[string]goType{
+	"Cluster":                 {"pkg/cluster", "Summary"},
+	"ClusterSummary":          {"pkg/cluster/overview", "Overview"},
+	"ProfileList":             {"pkg/cluster", "Profile"},
+	"NodeProfile":             {"cmd/kubectl-tranche", "shownNode"},
+	"SwitchHistory":           {"pkg/cluster", "Switches"},
+	"Rollout":                 {"pkg/cluster", "Rollout"},
+	"PlanForecast":            {"pkg/rollout", "Forecast"},
+	"PodExplanation":          {"pkg/why", "Explanation"},
+	"ObjectExplanation":       {"pkg/why", "OwnerExplanation"},
+	"NodeUsageList":           {"pkg/usage", "Node"},
+	"PodUsageList":            {"pkg/usage", "Pod"},
+	"DefragmentationPlanList": {"pkg/defrag", "Advice"},
+	"Version":                 {"cmd/kubectl-tranche", "versions"},
+	"UninstallCheck":          {"pkg/uninstall", "Report"},
+}
+
+// TestPublicNames: each name that users, their manifests, queries and scripts, or other versions of the
+// programs rely on is in one file. Who changes a name changes the file, and reviewers see it.
+func TestPublicNames(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# The public names of Tranche. They are read from their sources; this file shows what changes.\n" +
+		"# To write it: go test ./docs -run '^TestPublicNames$' -update\n")
+	section := func(title string, lines []string) {
+		require.NotEmpty(t, lines, title)
+		fmt.Fprintf(&b, "\n## %s\n", title)
+		for _, line := range lines {
+			b.WriteString(strings.TrimSpace(line) + "\n")
+		}
+	}
+	for _, kind := range customResources(t) {
+		section("Custom resource "+kind.title, kind.lines)
+	}
+	attributes, capacities, counters := published(t)
+	section("Attributes of devices", union(attributes, constantsOf(t, "Attribute")))
+	section("Capacities of devices", union(capacities, constantsOf(t, "Capacity")))
+	section("Counters", counters)
+	for _, s := range []struct{ title, prefix string }{
+		{"Taints", "Taint"}, {"Labels", "Label"}, {"Annotations", "Annotation"}, {"Conditions", "Condition"},
+		{"Reasons of conditions", "Reason"}, {"Reasons of events", "Event"},
+	} {
+		section(s.title, constantsOf(t, s.prefix))
+	}
+	section("Metrics and their labels", metricLines(t))
+	section("Alerts and recorded series", matches(t, regexp.MustCompile(`(?m)^ +- (?:alert|record): (\S+)$`), renderedChart))
+	section("DeviceClasses", matches(t, regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (\S+)$`), renderedChart, defaultChart))
+	section("ClusterRoles for users", matches(t, regexp.MustCompile(`(?m)^  name: (tranche-(?:view|profile-admin|user\S*))$`), defaultChart))
+	var schema map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, chartFolder+"values.schema.json")), &schema))
+	section("Values of the chart", schemaLines("", schema, false))
+	section("Commands and flags of kubectl tranche", strings.Split(strings.TrimSpace(read(t, "../cmd/kubectl-tranche/testdata/commands.txt")), "\n"))
+	types := goTypes(t)
+	for _, kind := range slices.Sorted(maps.Keys(printed)) {
+		section("Output of kubectl tranche, kind "+kind, types.keys(t, printed[kind]))
+	}
+	for _, program := range []struct {
+		name    string
+		folders []string
+	}{
+		{"tranche-kubelet-plugin", []string{"../cmd/tranche-kubelet-plugin", "../cmd/internal"}},
+		{"tranche-controller", []string{"../cmd/tranche-controller", "../cmd/internal/daemon"}},
+		{"tranche-web", []string{"../cmd/tranche-web", "../cmd/internal/daemon"}},
+	} {
+		var flags []string
+		for _, row := range flagsOf(t, program.folders...) {
+			flags = append(flags, strings.Trim(row[0], "`"))
+		}
+		section("Flags of "+program.name, flags)
+	}
+	for _, folder := range foldersOfFormats(t) {
+		require.Contains(t, foldersOf(storedFiles), folder, "storedFiles lacks a file")
+	}
+	for _, file := range slices.Sorted(maps.Keys(storedFiles)) {
+		keys := types.keys(t, storedFiles[file])
+		section("File of the plugin on its node: "+file, union(types.keys(t, goType{"pkg/durable", "header"}), keys))
+	}
+	golden.Equal(t, publicNames, b.String())
+}
+
+// foldersOf are the folders of types.
+func foldersOf(types map[string]goType) (folders []string) {
+	for _, of := range types {
+		folders = append(folders, of.folder)
+	}
+	return folders
+}
+
+// foldersOfFormats are the folders that have a format of stored files.
+func foldersOfFormats(t *testing.T) (folders []string) {
+	t.Helper()
+	all, err := filepath.Glob("../pkg/*")
+	require.NoError(t, err)
+	deeper, err := filepath.Glob("../pkg/*/*")
+	require.NoError(t, err)
+	for _, folder := range append(all, deeper...) {
+		files, err := filepath.Glob(folder + "/*.go")
+		require.NoError(t, err)
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") && strings.Contains(read(t, file), "= durable.Format{") {
+				folders = append(folders, strings.TrimPrefix(folder, "../"))
+			}
+		}
+	}
+	require.NotEmpty(t, folders)
+	return folders
+}
+
+// union returns the sorted names of two lists.
+func union(a, b []string) []string { return sorted(slices.Concat(a, b)) }
+
+// constantsOf are the values of the constants of api/names whose names have a prefix.
+func constantsOf(t *testing.T, prefix string) (found []string) {
+	t.Helper()
+	name := regexp.MustCompile("^" + prefix + "[A-Z]")
+	inspect(t, "../api/names", func(n ast.Node) {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 && name.MatchString(spec.Names[0].Name) {
+			value, isText := text(spec.Values[0])
+			require.True(t, isText, spec.Names[0].Name)
+			found = append(found, value)
+		}
+	})
+	return sorted(found)
+}
+
+// metricLines are the metrics with their labels. Those of the plugin have its node.
+func metricLines(t *testing.T) (lines []string) {
+	t.Helper()
+	for _, row := range metrics(t) {
+		labels := row[1]
+		if !controllerMetric.MatchString(row[0]) {
+			labels = strings.TrimSuffix("node, "+labels, ", ")
+		}
+		lines = append(lines, fmt.Sprintf("%s {%s}", strings.Trim(row[0], "`"), labels))
+	}
+	return lines
+}
+
+// matches are what a group of a pattern finds in files.
+func matches(t *testing.T, pattern *regexp.Regexp, files ...string) (found []string) {
+	t.Helper()
+	for _, file := range files {
+		for _, m := range pattern.FindAllStringSubmatch(read(t, file), -1) {
+			found = append(found, m[1])
+		}
+	}
+	return sorted(found)
+}
+
+// customResource is a custom resource with its fields.
+type customResource struct {
+	title string
+	lines []string
+}
+
+// customResources reads the CustomResourceDefinitions.
+func customResources(t *testing.T) (all []customResource) {
+	t.Helper()
+	files, err := filepath.Glob(chartFolder + "files/crds/*.yaml")
+	require.NoError(t, err)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var crd struct {
+			Spec struct {
+				Group string
+				Scope string
+				Names struct {
+					Kind, Plural           string
+					ShortNames, Categories []string
+				}
+				Versions []struct {
+					Name                     string
+					AdditionalPrinterColumns []struct{ Name string }
+					Schema                   struct{ OpenAPIV3Schema map[string]any }
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(content, &crd))
+		n := crd.Spec.Names
+		for _, v := range crd.Spec.Versions {
+			lines := []string{
+				fmt.Sprintf("resource %s.%s/%s %s", n.Plural, crd.Spec.Group, v.Name, crd.Spec.Scope),
+				"short names: " + strings.Join(n.ShortNames, ", "), "categories: " + strings.Join(n.Categories, ", "),
+			}
+			var columns []string
+			for _, c := range v.AdditionalPrinterColumns {
+				columns = append(columns, c.Name)
+			}
+			lines = append(lines, "columns: "+strings.Join(columns, ", "))
+			for _, part := range []string{"spec", "status"} {
+				if node, ok := v.Schema.OpenAPIV3Schema["properties"].(map[string]any)[part].(map[string]any); ok {
+					lines = append(lines, schemaLines(part, node, true)...)
+				}
+			}
+			all = append(all, customResource{n.Kind, lines})
+		}
+	}
+	return all
+}
+
+// schemaLines are the paths of the keys of a schema that hold no others, with type and allowed values. Of
+// lists that are values of the chart, the items are those of Kubernetes.
+func schemaLines(path string, node map[string]any, items bool) (lines []string) {
+	properties, _ := node["properties"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
+		lines = append(lines, schemaLines(strings.TrimPrefix(path+"."+key, "."), properties[key].(map[string]any), items)...)
+	}
+	if item, ok := node["items"].(map[string]any); ok && items {
+		lines = append(lines, schemaLines(path+"[]", item, items)...)
+	}
+	if values, ok := node["additionalProperties"].(map[string]any); ok && items {
+		lines = append(lines, schemaLines(path+"{}", values, items)...)
+	}
+	if len(lines) > 0 {
+		return lines
+	}
+	kind := fmt.Sprint(node["type"])
+	if node["x-kubernetes-int-or-string"] == true {
+		kind = "integer or string"
+	}
+	if enum, ok := node["enum"].([]any); ok {
+		var values []string
+		for _, v := range enum {
+			values = append(values, fmt.Sprint(v))
+		}
+		kind += ": " + strings.Join(values, ", ")
+	}
+	return []string{path + " " + kind}
+}

@@ -418,6 +418,9 @@ func TestDocumentationStaysShort(t *testing.T) {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, page := range found {
+			if filepath.Base(page) == "api.md" {
+				continue // It is made of the definitions.
+			}
 			words += len(strings.Fields(read(t, page)))
 		}
 	}

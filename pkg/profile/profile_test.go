@@ -156,6 +156,7 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"empty profiles":     {"{sharing: {partitions: {profiles: []}}}", "sharing.partitions.profiles: names nothing; leave it out"},
 		"the other vendor's": {"{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}", "partitions.profiles[0]: is 1g.10gb, a profile of NVIDIA's GPUs, and the rule is for those of AMD"},
 		"units":              {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Compute]}}}", `sharing.partitions.units[1]: is "Compute", it can be Memory or Fraction`},
+		"no units":           {"{sharing: {partitions: {profiles: [cpx], units: []}}}", "sharing.partitions.units: names nothing; leave it out"},
 		"unit twice":         {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Memory]}}}", "sharing.partitions.units[1]: is Memory for the second time"},
 		"resource":           {"{extendedResource: {as: Half}}", `p.yaml: spec.rules[0].extendedResource.as: is "Half", it can be Whole, Replica, Partition, PartitionReplica`},
 		"resource of what":   {"{extendedResource: {profile: cpx}}", "spec.rules[0].extendedResource.as: is missing; it can be Whole, Replica, Partition, PartitionReplica"},

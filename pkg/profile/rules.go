@@ -170,6 +170,9 @@ func (c *compiler) partitions(path string, p *v1beta1.SharedPartitions, g *Desir
 
 // bases are the units of shares, in the order in which they are offered.
 func (c *compiler) bases(path string, units []v1beta1.ShareUnit) []gpu.Basis {
+	if units != nil && len(units) == 0 {
+		c.Add(path, "names nothing; leave it out")
+	}
 	for i, unit := range units {
 		switch {
 		case unit != v1beta1.ByMemory && unit != v1beta1.ByFraction:

@@ -52,6 +52,33 @@ func TestPartitionable(t *testing.T) {
 	}
 }
 
+// Claims are offered every second position of a profile that a GPU can have once, if it has many.
+func TestPositionsForClaims(t *testing.T) {
+	spans := func(starts ...int) (all []Span) {
+		for _, start := range starts {
+			all = append(all, Span{start, 1})
+		}
+		return all
+	}
+	seven := spans(0, 1, 2, 3, 4, 5, 6)
+	assert.Equal(t, spans(6, 4, 2, 0), Profile{Max: 1, Spans: seven}.forClaims())
+	assert.Equal(t, seven, Profile{Max: 7, Spans: seven}.forClaims())
+	assert.Equal(t, spans(0, 3, 6, 9), Profile{Max: 1, Spans: spans(0, 3, 6, 9)}.forClaims())
+
+	placements, _ := Devices(Facts{Capable: true, Switchable: true}, h100())
+	var forClaims, static []string
+	for _, p := range placements {
+		switch {
+		case p.StaticOnly:
+			static = append(static, fmt.Sprintf("%s@%d", p.Profile, p.Start))
+		case p.Profile == "1g.10gb+me":
+			forClaims = append(forClaims, fmt.Sprintf("%s@%d", p.Profile, p.Start))
+		}
+	}
+	assert.Equal(t, []string{"1g.10gb+me@6", "1g.10gb+me@4", "1g.10gb+me@2", "1g.10gb+me@0"}, forClaims)
+	assert.Equal(t, []string{"1g.10gb+me@5", "1g.10gb+me@3", "1g.10gb+me@1"}, static)
+}
+
 func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
 	forward, backward := h100(), h100()
 	for i, j := 0, len(backward)-1; i < j; i, j = i+1, j-1 {

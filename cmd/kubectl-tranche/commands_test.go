@@ -16,7 +16,7 @@ func TestCommands(t *testing.T) {
 	var b strings.Builder
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		fmt.Fprintln(&b, "kubectl tranche"+strings.TrimPrefix(cmd.UseLine(), "kubectl tranche"))
+		fmt.Fprintln(&b, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name == "help" {
 				return
@@ -25,7 +25,11 @@ func TestCommands(t *testing.T) {
 			if f.Shorthand != "" {
 				name += ", -" + f.Shorthand
 			}
-			line := fmt.Sprintf("kubectl tranche%s: %s %s", strings.TrimPrefix(cmd.CommandPath(), "kubectl tranche"), name, f.Value.Type())
+			kind := f.Value.Type()
+			if f.Name == "output" {
+				kind = strings.TrimPrefix(f.Usage, "output format: ")
+			}
+			line := fmt.Sprintf("%s: %s %s", cmd.CommandPath(), name, kind)
 			if f.DefValue != "" && f.DefValue != "[]" {
 				line += " = " + f.DefValue
 			}

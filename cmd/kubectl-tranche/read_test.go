@@ -27,7 +27,7 @@ func slice(name, node string) *resourceapi.ResourceSlice {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver: names.DriverName, NodeName: &node,
-			Pool:    resourceapi.ResourcePool{Name: node + "/gpu-0000-0f-00-0", ResourceSliceCount: 1},
+			Pool:    resourceapi.ResourcePool{Name: names.PoolName(node), ResourceSliceCount: 1},
 			Devices: []resourceapi.Device{{Name: "gpu-0000-0f-00-0"}},
 		},
 	}

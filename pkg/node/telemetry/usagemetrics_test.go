@@ -247,7 +247,7 @@ func TestUsageOfShares(t *testing.T) {
 		`tranche_memory_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
 	}, n.scrape(t, "tranche_memory_used_bytes{"))
 	text := n.all(t)
-	assert.Regexp(t, `tranche_utilization_ratio{claim="b".*} 1\n`, text, "no more than all")
+	assert.Regexp(t, `(?m)^tranche_utilization_ratio{claim="b".*} 1$`, text, "no more than all")
 	assert.Regexp(t, `tranche_memory_total_bytes{claim="b".*} 250\n`, text)
 	assert.Regexp(t, `tranche_processes{claim="b".*} 2\n`, text)
 	n.release("b")

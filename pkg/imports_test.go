@@ -41,7 +41,7 @@ var zones = []zone{
 	{name: "slices", folders: []string{"pkg/publish"}, may: []string{"objects", "profiles", "pkg/hardware/mig", "pkg/hardware/xcp"}},
 	{name: "plugin", folders: []string{"pkg/node", "pkg/partition", "pkg/share"}, may: []string{"objects", "client", "hardware", "claims", "profiles", "slices"}},
 	{name: "rollout", folders: []string{"pkg/rollout"}, may: []string{"objects"}},
-	{name: "cluster", folders: []string{"pkg/cluster", "pkg/defrag", "pkg/why"}, may: []string{"objects", "client", "slices", "workloads"}},
+	{name: "cluster", folders: []string{"pkg/cluster", "pkg/defrag", "pkg/why"}, may: []string{"objects", "client", "profiles", "slices", "workloads"}},
 	{name: "controller", folders: []string{"pkg/controller"}, may: []string{"objects", "profiles", "formats", "slices", "rollout", "cluster", "workloads"}},
 	{name: "usage", folders: []string{"pkg/usage"}, may: []string{"cluster"}},
 	{name: "screens", folders: []string{"pkg/picture", "pkg/web"}, may: []string{"objects", "cluster", "rollout", "usage"}},

@@ -79,7 +79,7 @@ func TestRoomForShares(t *testing.T) {
 	r := overview.RoomFor(s, "8Gi, 50% of compute")
 	require.True(t, r.Known)
 	assert.Contains(t, r.Claim, "name: share-8gi-of-memory-50-of-compute\n")
-	assert.Contains(t, r.Claim, "deviceClassName: some-class\n            capacity:\n              requests:\n                compute: \"50\"\n                memory: \"8Gi\"\n---")
+	assert.Contains(t, r.Claim, "deviceClassName: some-class\n            capacity:\n              requests:\n                computePercent: \"50\"\n                memory: \"8Gi\"\n---")
 	assert.Equal(t, 3, r.Count, "one beside 10.3Gi of 23Gi and half of compute, two on the GPU that nobody has")
 	assert.Contains(t, overview.RoomFor(s, "8Gi of dpx").Claim, "gpu-partition-memory-share.tranche.dev\n            capacity")
 	assert.Equal(t, "8 has no unit: type an amount of memory with one, such as 8Gi, or a fraction of a GPU up to 1, such as 0.5", overview.RoomFor(s, "8").Wrong)

@@ -49,7 +49,10 @@ func TestPluginDiesBetweenSteps(t *testing.T) {
 			require.NoError(t, err)
 			leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: boot})
 		},
-		"a broken pid": func(t *testing.T, f folder) { leavePID(t, f, spec, "half a fi") },
+		"a broken pid": func(t *testing.T, f folder) {
+			leavePID(t, f, spec, process{})
+			require.NoError(t, os.WriteFile(f.path("pid"), []byte(`{"version":1,"pid`), 0o600))
+		},
 		"an old readiness": func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
 			require.NoError(t, f.write("ready", process{PID: 7, Start: 7}))
@@ -74,7 +77,7 @@ func TestPluginDiesBetweenSteps(t *testing.T) {
 	}
 }
 
-func leavePID(t *testing.T, f folder, spec Spec, pid any) {
+func leavePID(t *testing.T, f folder, spec Spec, pid process) {
 	t.Helper()
 	require.NoError(t, f.make())
 	require.NoError(t, f.write("spec.json", spec))

@@ -160,7 +160,7 @@ func TestBrokenRoster(t *testing.T) {
 	c := &rosterCase{t: t, Roster: r}
 	c.look(nodetest.GPUAt(slot1))
 	assert.Len(t, newRosterCase(t, path).All(), 1)
-	require.NoError(t, os.WriteFile(path, []byte("[null, {}]"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(`{"version":1,"gpus":[null,{}]}`), 0o600))
 	assert.Empty(t, newRosterCase(t, path).All())
 
 	c.file.Path = t.TempDir()

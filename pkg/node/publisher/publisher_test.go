@@ -184,7 +184,7 @@ func TestPublisherFails(t *testing.T) {
 	p.fail = errors.New("no way")
 	p.SetOwners(t.Context(), nil)
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PublishFailed", ""), "Cannot publish the GPUs of the node: hand the slices to the publisher: no way")
-	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, nodetest.Scrape(t, p.Metrics.Handler(), "tranche_publish_errors_total"))
+	assert.Equal(t, []string{`tranche_publish_errors_total{node="node-a"} 1`}, nodetest.Scrape(t, p.Metrics.Handler(), "tranche_publish_errors_total"))
 }
 
 // A GPU that the API would refuse does not keep the others from being

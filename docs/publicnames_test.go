@@ -34,6 +34,7 @@ var storedFiles = map[string]goType{
 	"sharing.json":       {"pkg/share", "stateFile"},
 	"reboot.json":        {"pkg/node/follow", "rebootRequest"},
 	"mps/NAME/spec.json": {"pkg/hardware/mps", "Spec"},
+	"amdgpu-is-out":      {"pkg/hardware/kmod", "marker"},
 }
 
 // printed are the kinds that kubectl tranche prints, with the types whose JSON they are.
@@ -204,8 +205,8 @@ func customResources(t *testing.T) (all []customResource) {
 				Group string
 				Scope string
 				Names struct {
-					Kind, Plural           string
-					ShortNames, Categories []string
+					Kind, Plural string
+					ShortNames   []string
 				}
 				Versions []struct {
 					Name                     string
@@ -219,7 +220,7 @@ func customResources(t *testing.T) (all []customResource) {
 		for _, v := range crd.Spec.Versions {
 			lines := []string{
 				fmt.Sprintf("resource %s.%s/%s %s", n.Plural, crd.Spec.Group, v.Name, crd.Spec.Scope),
-				"short names: " + strings.Join(n.ShortNames, ", "), "categories: " + strings.Join(n.Categories, ", "),
+				"short names: " + strings.Join(n.ShortNames, ", "),
 			}
 			var columns []string
 			for _, c := range v.AdditionalPrinterColumns {
@@ -253,8 +254,11 @@ func schemaLines(path string, node map[string]any, items bool) (lines []string) 
 	if len(lines) > 0 {
 		return lines
 	}
-	kind := fmt.Sprint(node["type"])
-	if node["x-kubernetes-int-or-string"] == true {
+	kind := "any"
+	switch {
+	case node["type"] != nil:
+		kind = fmt.Sprint(node["type"])
+	case node["x-kubernetes-int-or-string"] == true:
 		kind = "integer or string"
 	}
 	if enum, ok := node["enum"].([]any); ok {

@@ -107,7 +107,7 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	file := filepath.Join(m.config.DataDir(), "claims", "a.json")
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1), 0o600))
+	require.NoError(t, os.WriteFile(file, bytes.Replace(before, []byte(`"version":1,"minReader":1`), []byte(`"version":2,"minReader":2`), 1), 0o600))
 
 	k, stop = m.start()
 	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a cannot be used: it has version 2")

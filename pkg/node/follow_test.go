@@ -159,8 +159,8 @@ func TestPositionsOfStaticPartitions(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	usual := withEngines()
-	require.NotEmpty(t, usual)
+	var usual []string
+	require.Eventually(t, func() bool { usual = withEngines(); return len(usual) > 0 }, nodetest.Patience, nodetest.Tick)
 	require.NotContains(t, usual, third)
 
 	static := snapshot(t, "static", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 3}, {profile: 1g.10gb+me, count: 1}]}}]")

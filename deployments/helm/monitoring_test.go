@@ -234,10 +234,6 @@ func TestMonitoringOff(t *testing.T) {
 	for _, document := range render(t, chart) {
 		require.NotContains(t, document, "monitoring.coreos.com")
 	}
-	// Values that an upgrade keeps from a release without these.
-	for _, document := range render(t, chart, "--set-json", "metrics.prometheusRule=null", "--set-json", "metrics.dashboard=null") {
-		require.NotContains(t, document, "dashboard")
-	}
 }
 
 // TestPodMonitors: they select the pods that there are, by a port that these have.

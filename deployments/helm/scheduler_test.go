@@ -73,17 +73,6 @@ func TestSchedulerImage(t *testing.T) {
 	}
 }
 
-// TestSchedulerWithOldValues: values that an upgrade keeps from an older release say nothing
-// about the scheduler but what the upgrade sets.
-func TestSchedulerWithOldValues(t *testing.T) {
-	const without = `scheduler={"enabled":true,"schedulerName":null,"assign":null,"image":null,"replicas":null,"filterTimeout":null,"port":null,` +
-		`"logVerbosity":null,"resources":null,"priorityClassName":null,"tolerations":null,"nodeSelector":null,"extraArgs":null}`
-	more := []string{"--set", "resourceQuota.enabled=true,networkPolicy.enabled=true"}
-	with := render(t, chart, append(more, "--set", "scheduler.enabled=true")...)
-	assert.Equal(t, decode(t, with), decode(t, render(t, chart, append(more, "--set-json", without)...)))
-	assert.Equal(t, decode(t, render(t, chart)), decode(t, render(t, chart, "--set-json", "scheduler=null")))
-}
-
 // TestSchedulerRestarts: it reads its configuration at start only.
 func TestSchedulerRestarts(t *testing.T) {
 	annotations := func(set string) map[string]string {

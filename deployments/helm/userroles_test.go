@@ -62,10 +62,8 @@ func TestUserRoles(t *testing.T) {
 
 	only := decode(t, render(t, chart, "--set", "userRoles.aggregateToView=false"))
 	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
-	for _, args := range [][]string{{"--set", "userRoles.enabled=false"}, {"--set-json", "userRoles=null"}} {
-		for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, args...))) {
-			assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace", "tranche-user-nodes"}, role.Name)
-		}
+	for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, "--set", "userRoles.enabled=false"))) {
+		assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user", "tranche-user-namespace", "tranche-user-nodes"}, role.Name)
 	}
 }
 
@@ -109,18 +107,6 @@ func TestTenantRoles(t *testing.T) {
 		}
 		assert.Equal(t, neededFor(t, test.calls), given(test.role.Rules, ""), test.role.Name)
 	}
-	old := render(t, chart, "--set-json", "controller.explainPending=null")
-	for _, document := range old {
-		if strings.Contains(document, "kind: Deployment") {
-			assert.Contains(t, document, "--explain-pending-after=0\n", "without the values there are no rights, either")
-		}
-	}
-	assert.NotContains(t, given(named[*rbacv1.ClusterRole](t, decode(t, old), "tranche-controller").Rules, ""), "/pods watch")
-	before := render(t, chart, "--set-json", "controller.defragmentation=null")
-	assert.Equal(t, render(t, chart), before, "pods are moved only if the values say so")
-	const enabled = "controller.defragmentation.enabled=true"
-	bare := render(t, chart, "--set-json", "controller.defragmentation.after=null,controller.defragmentation.maxPods=null,controller.defragmentation.maxEvictionsPerHour=null", "--set", enabled)
-	assert.Equal(t, render(t, chart, "--set", enabled), bare, "the defaults of the template are those of the values")
 	alone := decode(t, render(t, chart, "--set", "userRoles.aggregateUser=false"))
 	for _, name := range []string{user.Name, inNamespace.Name} {
 		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))
@@ -133,7 +119,6 @@ func TestTenantRoles(t *testing.T) {
 // only.
 func TestNetworkPolicy(t *testing.T) {
 	assert.Empty(t, all[*networkingv1.NetworkPolicy](decode(t, render(t, chart))))
-	assert.Empty(t, all[*networkingv1.NetworkPolicy](decode(t, render(t, chart, "--set-json", "networkPolicy=null"))))
 	policy := func(args ...string) (*networkingv1.NetworkPolicy, []runtime.Object) {
 		objects := decode(t, render(t, chart, append(args, "--set", "networkPolicy.enabled=true")...))
 		return one[*networkingv1.NetworkPolicy](t, objects), objects

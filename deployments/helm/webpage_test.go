@@ -53,8 +53,4 @@ func TestPodsOfThePage(t *testing.T) {
 	alone := decode(t, render(t, chart, "--set", withPage+",webPage.replicas=1"))
 	assert.Len(t, all[*policyv1.PodDisruptionBudget](alone), 1, "that of the controller")
 	assert.Empty(t, componentOf(t, alone, "web").Spec.Template.Spec.Volumes)
-
-	// Values that an upgrade keeps from before the page had a Deployment.
-	kept := render(t, chart, "--set", withPage, "--set-json", "webPage.replicas=null,webPage.httpPort=null,webPage.logVerbosity=null,webPage.loggingFormat=null")
-	assert.Equal(t, render(t, chart, "--set", withPage), kept)
 }

@@ -34,7 +34,7 @@ func TestKubectlTranche(t *testing.T) {
 	device := s.allocated(pod, "")
 
 	out := s.kubectl("tranche")
-	assert.Contains(t, out, "node-a: 8 × NVIDIA H100 80GB HBM3, driver 580.159.04")
+	assert.Contains(t, out, "node-a: 8 × NVIDIA H100 80GB HBM3, driver 580.159.4")
 	assert.Regexp(t, `(?m)^ +3g\.40gb +`+s.namespace+`/holder \(claim `+s.claims(pod)[0].Name+`\)`, out)
 	assert.Contains(t, out, "node-b: 4 × NVIDIA L4")
 	assert.Regexp(t, `(?m)free on node-b: whole GPU ×4$`, out)

@@ -61,6 +61,13 @@ func Offered(all []gpu.Placement) []gpu.Placement {
 	return slices.DeleteFunc(slices.Clone(all), func(p gpu.Placement) bool { return !profile.Layout{}.Offers(p) })
 }
 
+// OnlyOffered leaves GPUs the placements that a node without a profile offers.
+func OnlyOffered(gpus []gpu.GPU) {
+	for i := range gpus {
+		gpus[i].Placements = Offered(gpus[i].Placements)
+	}
+}
+
 func slicesOf(node string, gpus []publish.GPU) ([]*resourceapi.ResourceSlice, error) {
 	for i := range gpus {
 		gpus[i].Placements = Offered(gpus[i].Placements)

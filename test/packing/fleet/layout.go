@@ -46,13 +46,15 @@ type State struct {
 	After []*State
 }
 
-// h100s reads the 8 GPUs of a node as the plugin does.
+// h100s reads the 8 GPUs of a node as the plugin does, with what it offers.
 func h100s(ctx context.Context, dir string) ([]gpu.GPU, error) {
 	inv, err := models.LoadInventory("h100x8")
 	if err != nil {
 		return nil, err
 	}
-	return nodes.NVIDIAGPUs(ctx, inv, "packing", dir)
+	gpus, err := nodes.NVIDIAGPUs(ctx, inv, "packing", dir)
+	nodes.OnlyOffered(gpus)
+	return gpus, err
 }
 
 // Fits reports whether a device can be taken.
@@ -69,7 +71,6 @@ func Published(ctx context.Context, chart string, ascending bool) (*Layout, erro
 	if err != nil {
 		return nil, err
 	}
-	gpus[0].Placements = nodes.Offered(gpus[0].Placements)
 	if ascending {
 		ascend(gpus)
 	}

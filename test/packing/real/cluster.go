@@ -101,6 +101,7 @@ func (c *cluster) createNodes(ctx context.Context, count int) error {
 	if c.hardware, err = nodes.NVIDIAGPUs(ctx, inv, "node", ""); err != nil {
 		return err
 	}
+	nodes.OnlyOffered(c.hardware)
 	names, slices, err := publish(count, c.hardware)
 	if err != nil {
 		return err

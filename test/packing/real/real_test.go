@@ -148,6 +148,7 @@ func TestPlayer(t *testing.T) {
 	require.NoError(t, err)
 	hardware, err := nodes.NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
 	require.NoError(t, err)
+	nodes.OnlyOffered(hardware)
 	c := &cluster{Cluster: &controlplane.Cluster{Core: fake.NewClientset()}, hardware: hardware}
 	asked := []workload.Claim{{Shape: small}, {Shape: workload.Shape{Kind: 7, Life: 9}}, {Shape: workload.Shape{Kind: 4}, Arrival: 5}}
 	claims := fleet.Claims(asked)

@@ -164,8 +164,8 @@ const (
 	// MaxReportText is the maximum length of problem, of pending, and of the message of a task.
 	// MaxSumOfTexts is the maximum sum of the first two.
 	MaxReportText, MaxSumOfTexts = 4096, 16384
-	// MaxProduct is the maximum length of a product name.
-	MaxProduct = 64
+	// MaxProduct is the maximum length of a product name, MaxPluginVersion that of a version.
+	MaxProduct, MaxPluginVersion = 64, 64
 	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
 	// their descriptions, and of the messages of unprepared claims and of blockers.
 	MaxOtherSystems, MaxListedText = 16, 512

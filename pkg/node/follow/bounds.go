@@ -2,30 +2,53 @@ package follow
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
+// notOfVersions are the characters that pluginVersion does not admit. Who builds the plugin chooses its
+// version.
+var notOfVersions = regexp.MustCompile(`[^A-Za-z0-9 _.:+-]`)
+
+// versionText returns a version as the API server accepts it.
+func versionText(version string) string {
+	return text.Cut(notOfVersions.ReplaceAllString(version, "-"), v1beta1.MaxPluginVersion)
+}
+
+// leastProblem is how much of the problem of each GPU is left.
+const leastProblem = 128
+
 // bound truncates lists and texts of a report to what the API server accepts, those of the last
-// GPUs first. Held devices have precedence over partitions.
+// GPUs first. Held devices have precedence over partitions, and problems over what is pending. A GPU
+// with held devices keeps at least one, and one with a problem the beginning of it: others decide by
+// whether there is any.
 func bound(r *v1beta1.NodeReport) {
 	if len(r.GPUs) > v1beta1.MaxGPUs {
 		r.GPUs = nil
+	}
+	held, problems := 0, 0 // what is left for the GPUs that follow
+	for i := range r.GPUs {
+		held += min(len(r.GPUs[i].HeldDevices), 1)
+		problems += min(len(r.GPUs[i].Problem), leastProblem)
 	}
 	devices, texts := v1beta1.MaxSumOfNames, v1beta1.MaxSumOfTexts
 	for i := range r.GPUs {
 		g := &r.GPUs[i]
 		g.Product = text.Cut(g.Product, v1beta1.MaxProduct)
-		for _, list := range []*[]string{&g.HeldDevices, &g.Partitions} {
-			*list = (*list)[:min(len(*list), v1beta1.MaxGPUNames, devices)]
-			devices -= len(*list)
-		}
-		for _, t := range []*string{&g.Problem, &g.Pending} {
-			*t = text.Cut(*t, min(v1beta1.MaxReportText, texts))
-			texts -= len(*t)
-		}
+		held -= min(len(g.HeldDevices), 1)
+		problems -= min(len(g.Problem), leastProblem)
+		g.HeldDevices = g.HeldDevices[:min(len(g.HeldDevices), v1beta1.MaxGPUNames, devices-held)]
+		g.Problem = text.Cut(g.Problem, min(v1beta1.MaxReportText, texts-problems))
+		devices, texts = devices-len(g.HeldDevices), texts-len(g.Problem)
+	}
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		g.Partitions = g.Partitions[:min(len(g.Partitions), v1beta1.MaxGPUNames, devices)]
+		g.Pending = text.Cut(g.Pending, min(v1beta1.MaxReportText, texts))
+		devices, texts = devices-len(g.Partitions), texts-len(g.Pending)
 	}
 	r.UnhealthyGPUs = r.UnhealthyGPUs[:min(len(r.UnhealthyGPUs), v1beta1.MaxGPUs)]
 }

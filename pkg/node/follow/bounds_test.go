@@ -38,6 +38,10 @@ func TestReportsAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, texts, v1beta1.MaxSumOfTexts)
 	assert.Len(t, r.GPUs[0].HeldDevices, v1beta1.MaxGPUNames, "the first GPUs lose least")
 	assert.Empty(t, r.GPUs[31].Partitions)
+	for _, g := range r.GPUs {
+		assert.NotEmpty(t, g.HeldDevices, "it is not free")
+		assert.NotEmpty(t, g.Problem, "it is not healthy")
+	}
 
 	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Product: "H100", Partitions: named(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
 	want := small.DeepCopy()
@@ -48,6 +52,14 @@ func TestReportsAreBounded(t *testing.T) {
 	bound(r)
 	assert.Empty(t, r.GPUs, "they are counted only")
 	assert.True(t, r.HasGPUs())
+}
+
+func TestVersionText(t *testing.T) {
+	for version, want := range map[string]string{
+		"": "", "v0.1.0-3-g12ab+dirty": "v0.1.0-3-g12ab+dirty", "1.0~rc1/a": "1.0-rc1-a", strings.Repeat("1", 65): strings.Repeat("1", 61) + "...",
+	} {
+		assert.Equal(t, want, versionText(version))
+	}
 }
 
 // What a task keeps is never truncated.

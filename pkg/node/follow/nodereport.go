@@ -37,7 +37,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 	records := f.Claims.Ledger.List()
 	inUse := ledger.InUse(records)
 	report := &v1beta1.NodeReport{
-		PluginVersion: f.Version, ProtocolVersion: v1beta1.ProtocolVersion,
+		PluginVersion: versionText(f.Version), ProtocolVersion: v1beta1.ProtocolVersion,
 		BootID:       f.Machine.BootID(),
 		GPUCount:     int32(len(gpus)),
 		ClaimCount:   int32(len(inUse)),

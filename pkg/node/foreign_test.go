@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -78,6 +79,19 @@ func TestForeignPartition(t *testing.T) {
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return d.Name != card0 || !untainted(d) })
 	m.destroy(half0)
 	awaitDevices(t, m.api, false, untainted)
+}
+
+// Which partitions are foreign is unknown after a rollback to a version that cannot read what is applied.
+func TestForeignPartitionIsNotAdoptedBesideAnUnknownProfile(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	m.config.AdoptForeign = true
+	_, stop := m.start()
+	stop()
+	m.makeForeign(half0)
+	require.NoError(t, os.WriteFile(m.config.profileFile(), []byte(`{"version":9,"minReader":9}`), 0o600))
+	m.start()
+	nodetest.AwaitEvent(t, m.api, "ForeignPartition", half0)
+	assert.Equal(t, []string{half0}, m.partitions())
 }
 
 // With AdoptForeign, foreign partitions go as soon as no process uses them.

@@ -87,7 +87,8 @@ func (m *monitor) finishReleases(ctx context.Context, pciAddress string) {
 }
 
 // foreignOn lists the foreign partitions of one GPU, and the devices that claims hold and the GPU
-// does not have. With AdoptForeign, it removes foreign partitions that nobody uses.
+// does not have. With AdoptForeign, it removes foreign partitions that nobody uses, unless it is not
+// known which ones a profile has.
 func (m *monitor) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partition, []ledger.Device, error) {
 	partitions, missing, err := m.compare(ctx, g.PCIAddress)
 	if err != nil {
@@ -95,7 +96,7 @@ func (m *monitor) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partit
 	}
 	var left []gpu.Partition
 	for _, f := range partitions {
-		if m.AdoptForeign && m.node.IsManaged() {
+		if m.AdoptForeign && m.node.IsManaged() && m.applied.Unread() == nil {
 			err = m.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
 				m.events.Note(ctx, names.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))

@@ -101,7 +101,11 @@ func TestIntentSurvives(t *testing.T) {
 	assert.Empty(t, later.Applied())
 	for _, s := range []*State{n.State, later} {
 		require.ErrorAs(t, s.update(func(in journal) journal { return in }), new(*durable.NewerError))
+		require.ErrorAs(t, s.Unread(), new(*durable.NewerError))
 	}
+	planned := n.Plan(t.Context(), p.profile("other", map[string]profile.Layout{}))
+	assert.Equal(t, v1beta1.TaskFailed, planned.Phase, "nothing is drained for what cannot be applied")
+	assert.Contains(t, planned.Message, "run the newer version of Tranche on this node again")
 	assert.Equal(t, want.Applied.Snapshot, n.Applied(), "what is known stays")
 	kept, err := os.ReadFile(p.file)
 	require.NoError(t, err)
@@ -133,6 +137,7 @@ func TestUnreadableJournal(t *testing.T) {
 
 	require.NoError(t, os.Remove(p.file))
 	require.NoError(t, os.Rename(p.file+".away", p.file))
+	require.NoError(t, again.Unread())
 	require.NoError(t, again.update(func(in journal) journal { return in }))
 	for _, n := range []*State{n.State, again} {
 		assert.Equal(t, to, n.Applied())

@@ -74,6 +74,9 @@ func New(c Config) *Node {
 func (n *Node) Plan(ctx context.Context, to v1beta1.ProfileSnapshot) v1beta1.Task {
 	n.working.Lock()
 	defer n.working.Unlock()
+	if err := n.Unread(); err != nil {
+		return failed(err) // Apply would fail, after pods were evicted for it.
+	}
 	seen, err := n.survey(ctx)
 	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)

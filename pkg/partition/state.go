@@ -46,6 +46,15 @@ func OpenState(file string) (*State, error) {
 	return s, err
 }
 
+// Unread returns why the file cannot be read now, or that it needs a newer version. Then what is
+// applied may be unknown, so nothing is changed by what is not in it.
+func (s *State) Unread() error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	_, err := s.refresh()
+	return err
+}
+
 // Applied returns the applied profile; its hash is empty if none is applied. While
 // another one is being applied, it is still the previous one.
 func (s *State) Applied() v1beta1.ProfileSnapshot { return s.journal().Applied.Snapshot }

@@ -6,7 +6,7 @@
 // advance the status of a plan, conditions.go describes it, window.go has the times at which nodes
 // may start. forecast.go and forecastduration.go are for `kubectl tranche plan`.
 //
-// Who was admitted is in status.admitted of the GPUNodes, so a controller that starts finds out
+// Who was admitted is in status.admittedHash of the GPUNodes, so a controller that starts finds out
 // everything again. At most maxFailures + maxUnavailable nodes of a rollout are ever outside both
 // their old and their new state: a node is admitted only if no more than maxFailures have failed,
 // and fewer than maxUnavailable are switching.

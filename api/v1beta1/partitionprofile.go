@@ -2,8 +2,9 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PartitionProfile is the desired state of the GPUs of a node. It applies to nodes whose
-// label tranche.dev/profile names it. The profile "default" applies to all other nodes.
+// PartitionProfile is the desired state of the GPUs of a node. It applies to nodes whose GPUNode
+// names it in spec.profileName, which the controller sets from the label tranche.dev/profile; then
+// to those that a PartitionPlan selects for it. The profile "default" applies to all other nodes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pprofile
@@ -66,13 +67,13 @@ type SwitchPolicy struct {
 	DrainDeadline *metav1.Duration `json:"drainDeadline,omitempty"`
 	// AfterDeadline is what happens if pods remain after the deadline. GiveUp leaves the
 	// node unchanged. Force deletes the pods regardless of their disruption budgets.
-	// Default: GiveUp.
+	// Default: the controller's, GiveUp.
 	//
 	// +optional
 	AfterDeadline AfterDeadline `json:"afterDeadline,omitempty"`
 	// Reboot is what happens if a GPU changes only after a reset, and the reset is refused.
 	// Never rolls back with the reason RebootRequired. Allowed drains all GPUs of the node
-	// and reboots it. Default: Never.
+	// and reboots it. Default: the controller's, Never.
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`

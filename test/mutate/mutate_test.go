@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/cover"
 
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -55,6 +56,16 @@ func TestChoose(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, most, 50)
 	assert.Equal(t, 50, refused)
+}
+
+func TestReaches(t *testing.T) {
+	c := clean{blocks: map[string][]cover.ProfileBlock{"m/pkg/a/a.go": {
+		{StartLine: 10, EndLine: 14, Count: 3}, {StartLine: 12, EndLine: 13}, {StartLine: 20, EndLine: 24},
+	}}}
+	for line, want := range map[int]bool{5: true, 10: true, 12: true, 22: false, 30: true} {
+		assert.Equal(t, want, c.reaches(place{pkg: "m/pkg/a", file: "/src/pkg/a/a.go", line: line}), line)
+	}
+	assert.True(t, c.reaches(place{pkg: "m/pkg/a", file: "/src/pkg/a/constants.go", line: 3}), "a file without functions")
 }
 
 // small has a package whose places are noticed by itself, by a lab, by a package above, by a test

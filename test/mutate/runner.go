@@ -54,16 +54,22 @@ type runner struct {
 type clean struct {
 	// took is 0 if the tests fail.
 	took time.Duration
-	// executed has the blocks that ran, by file as <import path>/<name>.
-	executed map[string][]cover.ProfileBlock
+	// blocks are those of functions, by file as <import path>/<name>, each with how often it ran.
+	blocks map[string][]cover.ProfileBlock
 }
 
-// reaches reports whether the tests execute the line of a place. Other processes that the tests
-// start are not seen.
+// reaches reports whether the tests may meet a place: they execute its line, or it is in no function,
+// as constants are. Other processes that the tests start are not seen.
 func (c clean) reaches(p place) bool {
-	return slices.ContainsFunc(c.executed[p.pkg+"/"+filepath.Base(p.file)], func(b cover.ProfileBlock) bool {
-		return b.StartLine <= p.line && p.line <= b.EndLine
-	})
+	within := false
+	for _, b := range c.blocks[p.pkg+"/"+filepath.Base(p.file)] {
+		if b.StartLine <= p.line && p.line <= b.EndLine {
+			if within = true; b.Count > 0 {
+				return true
+			}
+		}
+	}
+	return !within
 }
 
 func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*runner, error) {
@@ -150,7 +156,7 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 		if !passed {
 			continue
 		}
-		if found.executed, err = executed(profile); err != nil {
+		if found.blocks, err = blocksOf(profile); err != nil {
 			fmt.Fprintf(r.progress, "read which lines the tests of %s execute: %v\n", pkg, err)
 			return clean{}
 		}
@@ -163,17 +169,14 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 	return clean{}
 }
 
-// executed reads a coverage profile.
-func executed(profile string) (map[string][]cover.ProfileBlock, error) {
+// blocksOf reads a coverage profile.
+func blocksOf(profile string) (map[string][]cover.ProfileBlock, error) {
 	all, err := cover.ParseProfiles(profile)
-	if err != nil {
-		return nil, err
-	}
 	blocks := map[string][]cover.ProfileBlock{}
 	for _, p := range all {
-		blocks[p.FileName] = slices.DeleteFunc(p.Blocks, func(b cover.ProfileBlock) bool { return b.Count == 0 })
+		blocks[p.FileName] = p.Blocks
 	}
-	return blocks, nil
+	return blocks, err
 }
 
 // test builds the tests of a package and runs them. Tests that do not compile, that take longer

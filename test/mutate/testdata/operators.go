@@ -8,9 +8,7 @@ import (
 const mode, mask, limit = 0o600, 0xff, 10
 
 var log interface{ Info(string, ...int) }
-var config struct {
-	Logger interface{ Info(string, ...int) }
-}
+var config struct{ Logger interface{ Info(string, ...int) } }
 
 func all(values []int, stop chan int) (sum int, err error) {
 	defer close(stop)

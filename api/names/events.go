@@ -31,7 +31,7 @@ const (
 	// command that removes it.
 	EventForeignPartition = "ForeignPartition"
 	// EventForeignPartitionRemoved (Normal): a foreign partition was idle and was removed,
-	// because `foreignPartitions=adopt`.
+	// because `foreignPartitions=RemoveIdle`.
 	EventForeignPartitionRemoved = "ForeignPartitionRemoved"
 	// EventOtherOwner (Warning): another system serves the GPUs, so Tranche does not.
 	EventOtherOwner = "OtherOwner"

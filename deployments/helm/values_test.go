@@ -30,7 +30,7 @@ func TestBadValues(t *testing.T) {
 		"two inventories":       {`simulate.nodes.node-a=h100x8\,l4x4`, []string{"/simulate/nodes/node-a"}},
 		"profile":               {"mig.profiles={1g.10gb,1g10gb}", []string{"/mig/profiles/1"}},
 		"profile twice":         {"mig.profiles={1g.10gb,1g.10gb}", []string{"/mig/profiles", "equal"}},
-		"foreign partitions":    {"foreignPartitions=remove", []string{"/foreignPartitions", "'leave', 'adopt'"}},
+		"foreign partitions":    {"foreignPartitions=remove", []string{"/foreignPartitions", "'Keep', 'RemoveIdle'"}},
 		"force that is a word":  {"uninstall.force=yes", []string{"/uninstall/force", "want boolean"}},
 		"simulator below /":     {"simulate.root=/simulate", []string{"/simulate/root"}},
 		"another driver":        {"simulate.nvidiaDriver=536", []string{"/simulate/nvidiaDriver", "615"}},

@@ -40,8 +40,8 @@ type Config struct {
 	IgnoreOtherOwners bool
 	// ManagedNodes selects the nodes whose GPUs Tranche manages, by their labels; nil: all.
 	ManagedNodes labels.Selector `json:"-"`
-	// AdoptForeign: partitions that Tranche did not create and nobody uses are removed.
-	AdoptForeign bool
+	// RemoveIdleForeign: partitions that Tranche did not create and nobody uses are removed.
+	RemoveIdleForeign bool
 	// ExtendedResources has the extended resource that whole GPUs stand for, beside their
 	// device classes, by vendor ("nvidia.com/gpu").
 	ExtendedResources map[gpu.Vendor]string

@@ -82,9 +82,9 @@ func TestForeignPartition(t *testing.T) {
 }
 
 // Which partitions are foreign is unknown after a rollback to a version that cannot read what is applied.
-func TestForeignPartitionIsNotAdoptedBesideAnUnknownProfile(t *testing.T) {
+func TestForeignPartitionIsNotRemovedBesideAnUnknownProfile(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.AdoptForeign = true
+	m.config.RemoveIdleForeign = true
 	_, stop := m.start()
 	stop()
 	m.makeForeign(half0)
@@ -94,10 +94,10 @@ func TestForeignPartitionIsNotAdoptedBesideAnUnknownProfile(t *testing.T) {
 	assert.Equal(t, []string{half0}, m.partitions())
 }
 
-// With AdoptForeign, foreign partitions go as soon as no process uses them.
-func TestForeignPartitionIsAdopted(t *testing.T) {
+// With RemoveIdleForeign, foreign partitions go as soon as no process uses them.
+func TestForeignPartitionIsRemoved(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.AdoptForeign = true
+	m.config.RemoveIdleForeign = true
 	_, stop := m.start()
 	stop()
 	m.makeForeign(half0)

@@ -59,14 +59,14 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
-		"--adopt-foreign-partitions", "--installation=ns/tranche", "--extended-resource=nvidia.com/gpu", "--extended-resource=amd.com/gpu",
+		"--remove-idle-foreign-partitions", "--installation=ns/tranche", "--extended-resource=nvidia.com/gpu", "--extended-resource=amd.com/gpu",
 		"--mps-shared-memory=512Mi", "--managed-nodes=example.com/tranche=true", "--mig-extended-resources",
 	}))
 	assert.Equal(t, "example.com/tranche=true", config.ManagedNodes.String())
 	assert.True(t, config.MIGExtendedResources)
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
-	assert.True(t, config.AdoptForeign)
+	assert.True(t, config.RemoveIdleForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.ExtendedResources)
 	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)

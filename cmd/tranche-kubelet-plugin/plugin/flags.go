@@ -33,7 +33,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs that another system serves")
 	flags.Var(nodeSelector{&c.ManagedNodes}, "managed-nodes", "labels of the nodes whose GPUs Tranche manages (example.com/tranche=true); empty: all")
-	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove idle partitions that Tranche did not create")
+	flags.BoolVar(&c.RemoveIdleForeign, "remove-idle-foreign-partitions", false, "remove idle partitions that Tranche did not create")
 	flags.Var(extendedResources{&c.ExtendedResources}, "extended-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")
 	flags.BoolVar(&c.MIGExtendedResources, "mig-extended-resources", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "reload AMD's driver where a profile changes the memory mode")

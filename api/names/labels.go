@@ -8,10 +8,10 @@ const (
 	// LabelDriverUpgrade (Node): `true`, `nvidia` or `amd` releases the driver of these
 	// GPUs.
 	LabelDriverUpgrade = "tranche.dev/driver-upgrade"
-	// LabelGPUClient (Node): use `true` as a nodeSelector for pods that keep GPUs busy, such
+	// LabelGPUMonitoring (Node): use `true` as a nodeSelector for pods that keep GPUs busy, such
 	// as exporters. It is `paused-for-tranche` while GPUs change; a switch waits for such
-	// DaemonSet pods in `controller.clientNamespaces`.
-	LabelGPUClient = "tranche.dev/gpu-client"
+	// DaemonSet pods in `controller.monitoringNamespaces`.
+	LabelGPUMonitoring = "tranche.dev/gpu-monitoring"
 	// LabelFromChart (PartitionProfile): `true` if the profile was created from the chart and
 	// follows its values.
 	LabelFromChart = "tranche.dev/from-chart"
@@ -66,8 +66,8 @@ const (
 // DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
 const DefragmentationAllowed = "allowed"
 
-// PausedValue replaces "true" in a Node's label that starts a client of GPUs, while the client
-// is paused.
+// PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
+// are paused.
 const PausedValue = "paused-for-tranche"
 
 // ControllerName is the name of the controller's Lease, and the reporting component of its

@@ -206,7 +206,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition}}]", "rules: [{extendedResource: {as: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: cpx, count: 4}]}}}]",
 		"rules: [{extendedResource: {as: Whole}, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
-		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
+		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseMonitoring: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
 		_, err := profile.Parse("p", []byte(profileOf(spec)))

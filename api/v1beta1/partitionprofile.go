@@ -83,11 +83,11 @@ type SwitchPolicy struct {
 	//
 	// +optional
 	NodeTaint NodeTaint `json:"nodeTaint,omitempty"`
-	// PauseClients is true if monitoring pods that keep GPUs busy are stopped during the
+	// PauseMonitoring is true if monitoring pods that keep GPUs busy are stopped during the
 	// switch, by the node labels of the GPU operators. Default: true.
 	//
 	// +optional
-	PauseClients *bool `json:"pauseClients,omitempty"`
+	PauseMonitoring *bool `json:"pauseMonitoring,omitempty"`
 }
 
 // AfterDeadline is what happens if pods remain after the deadline.

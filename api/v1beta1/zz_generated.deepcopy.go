@@ -1176,8 +1176,8 @@ func (in *SwitchPolicy) DeepCopyInto(out *SwitchPolicy) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
-	if in.PauseClients != nil {
-		in, out := &in.PauseClients, &out.PauseClients
+	if in.PauseMonitoring != nil {
+		in, out := &in.PauseMonitoring, &out.PauseMonitoring
 		*out = new(bool)
 		**out = **in
 	}

@@ -44,7 +44,7 @@ func defaults() controller.Options {
 			Reboot:        v1beta1.RebootNever,
 		},
 		PauseLabels:      controller.DefaultPauseLabels,
-		ClientNamespaces: controller.DefaultClientNamespaces,
+		MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
 		StartupTaint:     names.TaintStartup,
 		Workers:          16,
 	}
@@ -77,8 +77,8 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
-	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+names.PausedValue)
-	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
+	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start monitoring pods; during a switch, the value true becomes "+names.PausedValue)
+	flags.StringSliceVar(&o.MonitoringNamespaces, "monitoring-namespaces", o.MonitoringNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
 	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")
 	flags.Var((*followed)(&o.Labels.Projects), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. For device-plugin, =NAMESPACE/NAME is required: each key is a configuration. Can be repeated")
@@ -97,7 +97,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
 		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
 		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
-		{"client-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
+		{"monitoring-deadline", "time for paused monitoring pods to end; then GPUs are changed anyway", &d.Monitoring},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
 	}
@@ -135,7 +135,7 @@ func (c *config) check() error {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)
 		}
 	}
-	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "client-deadline": d.Clients} {
+	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "monitoring-deadline": d.Monitoring} {
 		if value < 0 {
 			return fmt.Errorf("--%s is %s, it must not be less than 0", name, value)
 		}

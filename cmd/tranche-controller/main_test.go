@@ -68,7 +68,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, "tranche-system", c.leaseNamespace)
 	assert.Equal(t, names.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
-		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
+		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--monitoring-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
 		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml", "--follow-labels=device-plugin=gpu-operator/slices",
 	}))
 	require.NoError(t, c.check())
@@ -78,7 +78,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, 3*time.Minute, c.options.Deadlines.Applying)
 	assert.Equal(t, time.Minute, c.options.Deadlines.Planning)
 	assert.Equal(t, []string{"a", "b"}, c.options.PauseLabels)
-	assert.Equal(t, []string{"c", "d"}, c.options.ClientNamespaces)
+	assert.Equal(t, []string{"c", "d"}, c.options.MonitoringNamespaces)
 	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
 	assert.Equal(t, v1beta1.RebootAllowed, c.options.Policy.Reboot)

@@ -76,7 +76,7 @@ func TestControllerFlags(t *testing.T) {
 	flags := flagsOf(container)
 	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
-		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
+		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--monitoring-deadline": d.Monitoring,
 		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
 		"--drain-deadline": 10 * time.Minute,
 	} {
@@ -86,7 +86,7 @@ func TestControllerFlags(t *testing.T) {
 	}
 	assert.Equal(t, strings.Join(controller.DefaultPauseLabels, ","), flags["--pause-labels"])
 	assert.Equal(t, names.TaintStartup, flags["--startup-taint"])
-	assert.Equal(t, strings.Join(controller.DefaultClientNamespaces, ","), flags["--client-namespaces"])
+	assert.Equal(t, strings.Join(controller.DefaultMonitoringNamespaces, ","), flags["--monitoring-namespaces"])
 	assert.Equal(t, "1", flags["--max-unavailable"])
 	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])
 }

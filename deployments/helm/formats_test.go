@@ -96,11 +96,11 @@ func TestControllerWritesReports(t *testing.T) {
 	}
 	const (
 		mig, dcm = names.LabelMIGConfigState, names.LabelGPUConfigProfileState
-		pauses   = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: tranche.dev/gpu-client"
+		pauses   = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: tranche.dev/gpu-monitoring"
 		no       = pauses + "; and write progress to dcm.amd.com/gpu-config-profile-state, nvidia.com/mig.config.state"
 		noDCM    = pauses + "; and write progress to nvidia.com/mig.config.state"
 	)
-	pause := []string{"--set", "controller.pauseLabels={tranche.dev/gpu-client}"}
+	pause := []string{"--set", "controller.pauseLabels={tranche.dev/gpu-monitoring}"}
 	both := policyNamed(t, decode(t, render(t, chart, append(pause, "--set", "formats.migParted.enabled=true,formats.deviceConfigManager.enabled=true")...)), "-controller-nodes")
 	migOnly := policyNamed(t, decode(t, render(t, chart, append(pause, "--set", "formats.migParted.enabled=true")...)), "-controller-nodes")
 	none := policyNamed(t, decode(t, render(t, chart, pause...)), "-controller-nodes")
@@ -125,7 +125,7 @@ func TestControllerWritesReports(t *testing.T) {
 		"what is on":            {migOnly, node(), node(mig, "success"), ""},
 		"of nobody":             {none, node(), node(mig, "success"), pauses},
 		"of nobody, a change":   {none, node(mig, "pending"), node(mig, "success"), pauses},
-		"a pause and a report":  {both, node("tranche.dev/gpu-client", "true"), node("tranche.dev/gpu-client", names.PausedValue, mig, "pending"), ""},
+		"a pause and a report":  {both, node("tranche.dev/gpu-monitoring", "true"), node("tranche.dev/gpu-monitoring", names.PausedValue, mig, "pending"), ""},
 		"the label of the zone": {both, node(mig, "success"), node(mig, "success", "zone", "success"), no},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.policy.refusal(replacing(tt.before, tt.after))) })

@@ -23,7 +23,7 @@ func TestWordsOfTheController(t *testing.T) {
 	pause := false
 	choice := state.Choice{
 		Desired: &v1beta1.ProfileSnapshot{ProfileName: "cpx", Source: v1beta1.FromSpec, Hash: "new"},
-		Policy:  v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp, PauseClients: &pause},
+		Policy:  v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp, PauseMonitoring: &pause},
 	}
 	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}
 	step := machine.Next(n, &state.Facts{Now: now, Choice: choice})

@@ -101,13 +101,13 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 	assert.LessOrEqual(t, total, 40)
 }
 
-func TestClientsArePausedAndStartedAgain(t *testing.T) {
+func TestMonitoringIsPausedAndStartedAgain(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "false")
 	w.label("node-a", "nvidia.com/gpu.deploy.nvsm", "paused-for-mig-change")
-	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
-	require.NoError(t, w.api.Create(t.Context(), client))
+	monitoring := monitoringPod("gpu-operator", "dcgm-exporter", "DaemonSet")
+	require.NoError(t, w.api.Create(t.Context(), monitoring))
 
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
@@ -115,9 +115,9 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
 		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", names.LabelProfile: "cpx",
 	}, w.node("node-a").Labels)
-	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused client")
-	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, client), "whoever has started it ends it")
-	require.NoError(t, w.api.Delete(t.Context(), client))
+	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused monitoring pod")
+	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, monitoring), "whoever has started it ends it")
+	require.NoError(t, w.api.Delete(t.Context(), monitoring))
 
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
@@ -126,39 +126,39 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 }
 
 // The chart's values changed during a switch: what was paused before is started again.
-func TestClientsOfEarlierValuesAreStartedAgain(t *testing.T) {
+func TestMonitoringOfEarlierValuesAreStartedAgain(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
-	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
-	require.NoError(t, w.api.Create(t.Context(), client))
+	monitoring := monitoringPod("gpu-operator", "dcgm-exporter", "DaemonSet")
+	require.NoError(t, w.api.Create(t.Context(), monitoring))
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	require.Equal(t, "paused-for-tranche", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 	w.r.PauseLabels = nil
-	require.NoError(t, w.api.Delete(t.Context(), client))
+	require.NoError(t, w.api.Delete(t.Context(), monitoring))
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 }
 
-// clientPod is a pod on node-a that a label of the node has started.
-func clientPod(namespace, name, kind string) *corev1.Pod {
+// monitoringPod is a pod on node-a that a label of the node has started.
+func monitoringPod(namespace, name, kind string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "owner", Controller: ptr.To(true)}}
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "node-a", map[string]string{"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
 	return pod
 }
 
-// A tenant's pod with the nodeSelector of a client does not hold up a switch.
-func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
+// A tenant's pod with the nodeSelector of a monitoring pod does not hold up a switch.
+func TestPodsOfTenantsAreNoPausedMonitoring(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
-	for _, pod := range []*corev1.Pod{clientPod("team", "tenant", "DaemonSet"), clientPod("gpu-operator", "replica", "ReplicaSet")} {
+	for _, pod := range []*corev1.Pod{monitoringPod("team", "tenant", "DaemonSet"), monitoringPod("gpu-operator", "replica", "ReplicaSet")} {
 		require.NoError(t, w.api.Create(t.Context(), pod))
 	}
 	began := w.clock.Now()
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
-	assert.Less(t, w.clock.Now().Sub(began), state.DefaultDeadlines().Clients)
+	assert.Less(t, w.clock.Now().Sub(began), state.DefaultDeadlines().Monitoring)
 	w.clean("node-a")
 }
 

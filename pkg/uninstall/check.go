@@ -150,6 +150,6 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 	created, err := c.findTemplates(ctx)
 	add("resourceclaimtemplates that the controller created", len(created), namesOf(created))
 	nodes, nodesErr := c.markedNodes(ctx)
-	add("nodes with taints or paused clients", len(nodes), nodes)
+	add("nodes with taints or paused monitoring pods", len(nodes), nodes)
 	return all, errors.Join(err, nodesErr)
 }

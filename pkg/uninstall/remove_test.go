@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
   deviceclasses: 2 (a, b)
   customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
   resourceclaimtemplates that the controller created: 1 (tranche-fraction-500)
-  nodes with taints or paused clients: 2 (node-a, node-c)
+  nodes with taints or paused monitoring pods: 2 (node-a, node-c)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, report.String())
 	assert.Empty(t, out.String())

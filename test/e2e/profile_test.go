@@ -131,7 +131,7 @@ func (s *suite) switchTaints(node string) (tainted []string) {
 }
 
 // leftOfSwitches is what switches have left on a node: taints of devices and of the node,
-// paused clients.
+// paused monitoring pods.
 func (s *suite) leftOfSwitches(node string) []string {
 	s.t.Helper()
 	left := s.switchTaints(node)

@@ -34,7 +34,7 @@ type ControllerOptions struct {
 func DefaultController() ControllerOptions {
 	return ControllerOptions{Options: controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), StartupTaint: names.TaintStartup,
-		PauseLabels: controller.DefaultPauseLabels, ClientNamespaces: controller.DefaultClientNamespaces,
+		PauseLabels: controller.DefaultPauseLabels, MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
 	}}
 }
 

@@ -230,9 +230,9 @@ func withDefaults(p *v1beta1.SwitchPolicy, defaults v1beta1.SwitchPolicy) v1beta
 	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1beta1.GiveUp)
 	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1beta1.RebootNever)
 	out.NodeTaint = cmp.Or(out.NodeTaint, v1beta1.NodeTaintNever)
-	if out.PauseClients == nil {
-		pause := defaults.PauseClients == nil || *defaults.PauseClients
-		out.PauseClients = &pause
+	if out.PauseMonitoring == nil {
+		pause := defaults.PauseMonitoring == nil || *defaults.PauseMonitoring
+		out.PauseMonitoring = &pause
 	}
 	return out
 }

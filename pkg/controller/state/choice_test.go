@@ -80,17 +80,17 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	p := withDefaults(nil, v1beta1.SwitchPolicy{})
 	assert.Equal(t, v1beta1.SwitchPolicy{
 		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp,
-		Reboot: v1beta1.RebootNever, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true),
+		Reboot: v1beta1.RebootNever, NodeTaint: v1beta1.NodeTaintNever, PauseMonitoring: ptr.To(true),
 	}, p)
 
-	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseClients: ptr.To(false)}
+	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseMonitoring: ptr.To(false)}
 	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}, defaults)
 	assert.Equal(t, time.Minute, p.DrainDeadline.Duration)
 	assert.Equal(t, v1beta1.Force, p.AfterDeadline)
 	assert.Equal(t, v1beta1.NodeTaintNoSchedule, p.NodeTaint)
-	assert.False(t, *p.PauseClients)
+	assert.False(t, *p.PauseMonitoring)
 
-	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true)}
+	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, NodeTaint: v1beta1.NodeTaintNever, PauseMonitoring: ptr.To(true)}
 	p = withDefaults(own, defaults)
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour

@@ -75,7 +75,7 @@ func (e *evaluation) waiting() {
 func (e *evaluation) taint(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	sw.StartTime.Time = e.Now
-	if *sw.Policy.PauseClients {
+	if *sw.Policy.PauseMonitoring {
 		sw.PausedLabels = merged(sw.PausedLabels, e.Pausable)
 	} else {
 		sw.PausedLabels = nil
@@ -126,7 +126,7 @@ func (e *evaluation) tainted() {
 		e.wake(e.Now)
 	case !e.Tainted, e.node.PublishedTaints.Withheld && !sw.NodeTaintRequired:
 		if e.late() {
-			e.stop(names.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(e.Trouble, "the API server did not answer"))
+			e.stop(names.ReasonTaintFailed, "the node could not be tainted, or its monitoring pods could not be paused: "+cmp.Or(e.Trouble, "the API server did not answer"))
 		}
 		e.look(lookAtPods)
 	case len(e.Blockers) > 0:
@@ -242,9 +242,9 @@ func (e *evaluation) inTheWay() []string {
 			left = append(left, fmt.Sprintf("%s is %s", device, heldText))
 		}
 	}
-	if e.Now.Before(sw.StateChangeTime.Add(e.Deadlines.Clients)) {
-		for _, pod := range e.Clients {
-			left = append(left, fmt.Sprintf("pod %s is a paused client that has not ended yet", pod))
+	if e.Now.Before(sw.StateChangeTime.Add(e.Deadlines.Monitoring)) {
+		for _, pod := range e.Monitoring {
+			left = append(left, fmt.Sprintf("pod %s is a paused monitoring pod that has not ended yet", pod))
 		}
 	}
 	return left

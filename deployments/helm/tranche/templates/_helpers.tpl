@@ -53,7 +53,7 @@ app.kubernetes.io/component: controller
 app.kubernetes.io/component: web
 {{- end }}
 
-{{/* The key of the controller's taints, and what it sets labels to that pause clients. */}}
+{{/* The key of the controller's taints, and what it sets labels to that pause monitoring pods. */}}
 {{- define "tranche.taint" -}}
 tranche.dev/repartitioning
 {{- end }}

@@ -33,10 +33,10 @@ const (
 	// EventForeignPartitionRemoved (Normal): a foreign partition was idle and was removed,
 	// because `foreignPartitions=RemoveIdle`.
 	EventForeignPartitionRemoved = "ForeignPartitionRemoved"
-	// EventOtherOwner (Warning): another system serves the GPUs, so Tranche does not.
-	EventOtherOwner = "OtherOwner"
-	// EventOtherOwnerGone (Normal): the other system left.
-	EventOtherOwnerGone = "OtherOwnerGone"
+	// EventOtherSystem (Warning): another system serves the GPUs, so Tranche does not.
+	EventOtherSystem = "OtherSystem"
+	// EventOtherSystemGone (Normal): the other system left.
+	EventOtherSystemGone = "OtherSystemGone"
 	// EventDriverFound (Normal): a driver was found after the plugin's start or an upgrade.
 	EventDriverFound = "DriverFound"
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested

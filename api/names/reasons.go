@@ -31,10 +31,8 @@ const (
 	ReasonNoReport = "NoReport"
 	// ReasonProtocolUnknown: the node's plugin is newer than the controller. Update the controller.
 	ReasonProtocolUnknown = "ProtocolUnknown"
-	// ReasonConflict: another system serves GPUs of the node. Remove it.
-	ReasonConflict = "Conflict"
-	// ReasonOtherOwner: the message names the system that serves GPUs of the node.
-	ReasonOtherOwner = "OtherOwner"
+	// ReasonOtherSystem: another system serves GPUs of the node. Remove what the message names.
+	ReasonOtherSystem = "OtherSystem"
 	// ReasonLabelsDisagree: labels of the node name different profiles. Remove all but one.
 	ReasonLabelsDisagree = "LabelsDisagree"
 	// ReasonConfigMapInvalid: the ConfigMap with the configuration that the node's label

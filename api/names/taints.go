@@ -20,8 +20,8 @@ const (
 	// `controller.startupTaint` names another. The controller removes it when the node's
 	// profile is applied and its devices are published.
 	TaintStartup = "tranche.dev/startup"
-	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
-	TaintOtherOwner = "gpu.tranche.dev/other-owner"
+	// TaintOtherSystem marks devices of a GPU that another system serves. The value names it.
+	TaintOtherSystem = "gpu.tranche.dev/other-system"
 	// TaintUnhealthy marks all devices of a GPU that has a fatal error or does not respond, a
 	// single AMD partition that is missing, and devices that could not be prepared, until
 	// the node has prepared one. The value is the cause: xid-79, lost.

@@ -43,10 +43,10 @@ func defaults() controller.Options {
 			AfterDeadline: v1beta1.GiveUp,
 			Reboot:        v1beta1.RebootNever,
 		},
-		PauseLabels:      controller.DefaultPauseLabels,
+		PauseLabels:          controller.DefaultPauseLabels,
 		MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
-		StartupTaint:     names.TaintStartup,
-		Workers:          16,
+		StartupTaint:         names.TaintStartup,
+		Workers:              16,
 	}
 }
 

@@ -192,7 +192,7 @@ func TestNotes(t *testing.T) {
 		"defaults":  nil,
 		"server-36": {"--kube-version", "1.36.4-gke.100"},
 		"simulate":  {"--values", "testdata/simulate.values.yaml"},
-		"bare": {"--set", "deviceClasses.enabled=false,admissionPolicy.enabled=false,ignoreOtherOwners=true",
+		"bare": {"--set", "deviceClasses.enabled=false,admissionPolicy.enabled=false,ignoreOtherSystems=true",
 			"--set", "simulate.nodes.node-a=l4x4"},
 	} {
 		t.Run(name, func(t *testing.T) {

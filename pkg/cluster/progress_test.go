@@ -46,8 +46,8 @@ func TestNode(t *testing.T) {
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
 		"overridden": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node").
-			Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
+		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node").
+			Says(names.ConditionReady, false, "OtherSystem", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
 		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it keeps profile cpx."}},

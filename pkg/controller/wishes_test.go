@@ -65,7 +65,7 @@ func TestAnotherOwner(t *testing.T) {
 	node.slow = 0
 	n = w.run("node-a", time.Minute, is(v1beta1.Idle))
 	w.stays(n, "old")
-	assert.Equal(t, names.ReasonConflict, ready(n).Reason)
+	assert.Equal(t, names.ReasonOtherSystem, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager runs on this node: take its pod off")
 	conflict := meta.FindStatusCondition(n.Status.Conditions, names.ConditionConflicted)
 	assert.Equal(t, metav1.ConditionTrue, conflict.Status)

@@ -36,8 +36,8 @@ type Config struct {
 	// HostRoot is the mount point of the host's root folder.
 	HostRoot    string
 	HTTPAddress string
-	// IgnoreOtherOwners: GPUs are published even if another system serves them.
-	IgnoreOtherOwners bool
+	// IgnoreOtherSystems: GPUs are published even if another system serves them.
+	IgnoreOtherSystems bool
 	// ManagedNodes selects the nodes whose GPUs Tranche manages, by their labels; nil: all.
 	ManagedNodes labels.Selector `json:"-"`
 	// RemoveIdleForeign: partitions that Tranche did not create and nobody uses are removed.

@@ -136,7 +136,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
-			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {

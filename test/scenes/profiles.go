@@ -35,8 +35,8 @@ func Switching() Scene {
 	a.Status.Node.GPUs[2].Problem = "it does not answer"
 	b := gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
 		Switches(v1beta1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))
-	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs").
-		Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
+	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(names.ConditionReady, false, "OtherSystem", "other systems serve GPUs").
+		Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
 	in.GPUNodes = []v1beta1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
 	repartitioning := resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}

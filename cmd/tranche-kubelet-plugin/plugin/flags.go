@@ -31,7 +31,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	c.MPSSharedMemory = mps.DefaultShmSize
 	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory", "size of the /dev/shm that the containers of one MPS daemon share")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
-	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs that another system serves")
+	flags.BoolVar(&c.IgnoreOtherSystems, "ignore-other-systems", false, "publish GPUs that another system serves")
 	flags.Var(nodeSelector{&c.ManagedNodes}, "managed-nodes", "labels of the nodes whose GPUs Tranche manages (example.com/tranche=true); empty: all")
 	flags.BoolVar(&c.RemoveIdleForeign, "remove-idle-foreign-partitions", false, "remove idle partitions that Tranche did not create")
 	flags.Var(extendedResources{&c.ExtendedResources}, "extended-resource", "extended resource that whole GPUs of its vendor stand for: nvidia.com/gpu, amd.com/gpu; repeatable")

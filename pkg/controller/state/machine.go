@@ -272,7 +272,7 @@ func (e *evaluation) underWay() {
 	e.wakeAtDeadline()
 	if e.begun() {
 		if e.conflict() && e.Status.State != v1beta1.RollingBack {
-			e.rollBack(names.ReasonConflict, e.conflictText())
+			e.rollBack(names.ReasonOtherSystem, e.conflictText())
 			return
 		}
 	} else if e.abandon() {

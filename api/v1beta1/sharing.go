@@ -106,7 +106,7 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:MaxItems=32
 	Replicas []PartitionReplicas `json:"replicas,omitempty"`
 	// ExtendedResource defines what a pod gets that requests nvidia.com/mig-<profile>, where
-	// the chart's extendedResources.migReplicas is true. Default: a partition.
+	// the chart's extendedResources.migReplicas.enabled is true. Default: a partition.
 	//
 	// +optional
 	ExtendedResource *PartitionExtendedResource `json:"extendedResource,omitempty"`

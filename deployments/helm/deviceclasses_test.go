@@ -76,23 +76,23 @@ func TestDeviceClassNames(t *testing.T) {
 }
 
 func TestSwitchedOff(t *testing.T) {
-	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false,extendedResources.shared=false") {
+	for name, class := range deviceClasses(t, "--set", "extendedResources.mig.enabled=false,extendedResources.shared.enabled=false") {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
 	for vendor, resource := range map[string]string{"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"} {
 		name := "gpu-extended-" + vendor + ".tranche.dev"
 		require.NotContains(t, deviceClasses(t), name)
-		with := deviceClasses(t, "--set", "extendedResources."+vendor+"=true")
+		with := deviceClasses(t, "--set", "extendedResources."+vendor+".enabled=true")
 		require.Contains(t, with, name)
 		require.Equal(t, resource, *with[name].Spec.ExtendedResourceName)
 		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
 	}
 	const small, extendedSmall = "gpu-mig-1g-10gb-me.tranche.dev", "gpu-extended-mig-1g-10gb-me.tranche.dev"
 	require.NotContains(t, deviceClasses(t), extendedSmall)
-	with := deviceClasses(t, "--set", "extendedResources.migReplicas=true")
+	with := deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true")
 	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
-	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas=true,extendedResources.mig=false"), extendedSmall)
+	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true,extendedResources.mig.enabled=false"), extendedSmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
@@ -118,7 +118,7 @@ func TestDeviceClassSelection(t *testing.T) {
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t, "--set", "extendedResources.nvidia=true,extendedResources.amd=true,extendedResources.migReplicas=true")
+	classes := deviceClasses(t, "--set", "extendedResources.nvidia.enabled=true,extendedResources.amd.enabled=true,extendedResources.migReplicas.enabled=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string

@@ -131,7 +131,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
 		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{As: v1beta1.MIGAsReplica}
-		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas is true, otherwise for a partition that is not shared", nvidiaDomain)
+		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas.enabled is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
 		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", nvidiaDomain)

@@ -97,12 +97,12 @@ func TestTimes(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	n := gpunodes.WithProfile("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
+	n := gpunodes.WithProfile("n", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
-		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
-		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Change: "compute mode CPX"}},
+		{Name: "gpu-a", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
+		{Name: "gpu-b", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Change: "compute mode CPX"}},
 	}
 	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
 	n.Status.Node.Task.SwitchID = "another"

@@ -53,6 +53,17 @@ func profileText(profile string) string {
 	return "profile " + profile
 }
 
+// ModeText puts the modes of a GPU into words: "MIG on", "CPX NPS1". It is empty without modes.
+func ModeText(m v1beta1.GPUModes) string {
+	switch m.MIGMode {
+	case v1beta1.MIGModeEnabled:
+		return "MIG on"
+	case v1beta1.MIGModeDisabled:
+		return "MIG off"
+	}
+	return strings.TrimSpace(m.ComputePartition + " " + m.MemoryPartition)
+}
+
 // Sentences add to the title. There are none if the desired profile is applied.
 func (n Progress) Sentences(now time.Time) []Remark {
 	var out []Remark

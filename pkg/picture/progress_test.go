@@ -79,7 +79,7 @@ func TestSwitches(t *testing.T) {
 }
 
 func TestDrawNode(t *testing.T) {
-	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
 	spec.Annotations = nil // a person set it
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
 	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
@@ -88,7 +88,7 @@ func TestDrawNode(t *testing.T) {
 	byDefault.Status.Desired.Source = v1beta1.FromDefault
 	for name, n := range map[string]*gpunodes.Node{
 		"node": spec,
-		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
+		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").
 			Switches(v1beta1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
 			Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profileName spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // Machines that no other test has: node-a has A100s and H100s, node-b MI300As with
@@ -61,7 +63,7 @@ func (s *suite) requireModes(node, want string) {
 	n := s.gpuNode(node)
 	require.NotEmpty(s.t, n.Status.Node.GPUs)
 	for _, g := range n.Status.Node.GPUs {
-		assert.Equal(s.t, want, g.Mode, g.Name)
+		assert.Equal(s.t, want, cluster.ModeText(g.GPUModes), g.Name)
 	}
 }
 

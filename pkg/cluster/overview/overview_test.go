@@ -146,9 +146,9 @@ func TestChanges(t *testing.T) {
 	after.Slices = after.Slices[:len(after.Slices)-4] // of gpu-11
 	after.Slices = append(after.Slices, scenes.GPUs("gpu-12", 1, scenes.L4)...)
 	after.Claims = append(after.Claims[1:len(after.Claims)-1], scenes.Claim("team-a", "new", "gpu-02", 2, scenes.MIG(2, "3g.40gb", 4)))
-	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs("MIG on", scenes.GPUOf(0)).GPUNode
+	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode
 	after.GPUNodes[5].Status.Node.GPUs[2].Problem = ""
-	after.GPUNodes[2].Status.Node.GPUs[3].Mode = "MIG off"
+	after.GPUNodes[2].Status.Node.GPUs[3].GPUModes = gpunodes.MIGOff
 	assert.Equal(t, []string{
 		"gpu-00: profile balanced",
 		"gpu-00: " + scenes.GPUOf(0) + ": released: whole GPU (" + scenes.GPUOf(0) + ") by team-a/train-0",
@@ -181,7 +181,7 @@ func BenchmarkSummary(b *testing.B) {
 		name := fmt.Sprintf("gpu-%04d", i)
 		in.Slices = append(in.Slices, scenes.GPUs(name, 8, scenes.H100)...)
 		in.Nodes = append(in.Nodes, scenes.Node(name, corev1.ConditionTrue, false))
-		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs("MIG on", scenes.GPUOf(0)).GPUNode)
+		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode)
 		for slot := range 8 {
 			in.Claims = append(in.Claims, scenes.Claim("team", fmt.Sprintf("p-%d-%d", i, slot), name, slot, scenes.MIG(slot, "1g.10gb", 0)))
 		}

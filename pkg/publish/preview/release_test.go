@@ -88,15 +88,14 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1beta1.GPUNode, []s
 			for m := range g.Modes {
 				modes.Memories = append(modes.Memories, m)
 			}
-			r.Mode = modes.Compute + " " + modes.Memory
+			r.ComputePartition, r.MemoryPartition = modes.Compute, modes.Memory
 		}
 		mig := slices.ContainsFunc(g.Placements, isMIG) || g.OtherMIG != nil
 		if g.Vendor == gpu.NVIDIA && mig {
-			modes.MIG, modes.MIGNeedsReset = gpu.MIGOff, g.OtherMIG != nil
+			modes.MIG, r.MIGMode, modes.MIGNeedsReset = gpu.MIGOff, v1beta1.MIGModeDisabled, g.OtherMIG != nil
 			if random.IntN(2) == 0 {
-				modes.MIG = gpu.MIGOn
+				modes.MIG, r.MIGMode = gpu.MIGOn, v1beta1.MIGModeEnabled
 			}
-			r.Mode = migPrefix + string(modes.MIG)
 			g = g.WithMIG(modes.MIG)
 		}
 		p := profile.NodeGPU{GPU: g, Modes: modes}

@@ -196,7 +196,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeGPUs: false}}]",
 		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
-		"rules: [{mig: {mode: Enabled}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: Enabled}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
+		"rules: [{mig: {mode: NoPartitions}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: NoPartitions}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
 		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {as: Replica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
 		"rules: [{xcp: {}}]", "rules: [{xcp: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
 		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {as: Partition, profile: cpx}}]",
@@ -216,7 +216,7 @@ func TestGoodProfiles(t *testing.T) {
 
 // seenLater is what only the API server refuses, or the plugin only when it has
 // seen the GPUs.
-var seenLater = regexp.MustCompile(`^switch|count: 65|products: \[a{65}|extendedResource: {as: Replica}, mig|mode: Enabled}, extendedResource`)
+var seenLater = regexp.MustCompile(`^switch|count: 65|products: \[a{65}|extendedResource: {as: Replica}, mig|mode: NoPartitions}, extendedResource`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
@@ -225,7 +225,7 @@ func TestBadProfiles(t *testing.T) {
 		"rulez: []":                                                     "spec.rulez: unknown",
 		"rules: [{sharing: {replica: 2}}]":                              "spec.rules[0].sharing.replica: unknown",
 		"rules: [{mig: {mode: Off}}]":                                   `spec.rules[0].mig.mode: Invalid value: "boolean"`,
-		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Enabled", "Disabled"`,
+		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "NoPartitions", "Disabled"`,
 		"rules: [{}, {gpus: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without GPUs selects every GPU, so those after it hold for none: put it last`,
 		"rules: [{gpus: {vendor: amd}}, {}, {gpus: {vendor: amd}}]":     "spec.rules: Invalid value",
 		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 17) + "]": "spec.rules: Too many: 17: must have at most 16 items",
@@ -237,9 +237,9 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{gpus: {mig: capable}}]":                                  `spec.rules[0].gpus.mig: Unsupported value: "capable"`,
 		"rules: [{gpus: {mig: Capable, vendor: amd}}]":                     "spec.rules[0].gpus.mig: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
 		"rules: [{gpus: {mig: Incapable}, xcp: {computePartition: SPX}}]":  "spec.rules[0].xcp: Invalid value: is for AMD's GPUs, and gpus.mig selects those of NVIDIA",
-		"rules: [{mig: {mode: Enabled, profiles: [1g]}}]":                  "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
-		"rules: [{mig: {mode: Enabled, partitions: [{profile: 1g}]}}]":     "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
-		"rules: [{mig: {mode: Enabled}, extendedResource: {as: Replica}}]": "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
+		"rules: [{mig: {mode: NoPartitions, profiles: [1g]}}]":                  "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {mode: NoPartitions, partitions: [{profile: 1g}]}}]":     "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
+		"rules: [{mig: {mode: NoPartitions}, extendedResource: {as: Replica}}]": "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 
 		"rules: [{gpus: {vendor: NVIDIA}}]":                                                      `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
 		"rules: [{gpus: {products: []}}]":                                                        "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",

@@ -133,8 +133,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
 type MIG struct {
 	// Mode is Dynamic (partitions are created when claims request them), Static (they are
-	// created when the profile is applied, and stay), Enabled (MIG mode is on, there are no
-	// partitions, and claims cannot use the GPU) or Disabled (MIG mode is off).
+	// created when the profile is applied, and stay), NoPartitions (MIG mode is on, there are
+	// no partitions, and claims cannot use the GPU) or Disabled (MIG mode is off).
 	// Default: Dynamic.
 	//
 	// +optional
@@ -168,15 +168,15 @@ type MIG struct {
 
 // MIGMode defines when partitions are created.
 //
-// +kubebuilder:validation:Enum=Dynamic;Static;Enabled;Disabled
+// +kubebuilder:validation:Enum=Dynamic;Static;NoPartitions;Disabled
 type MIGMode string
 
 // When partitions are created.
 const (
 	MIGDynamic MIGMode = "Dynamic"
 	MIGStatic  MIGMode = "Static"
-	// MIGEnabled: MIG mode is on, without partitions.
-	MIGEnabled MIGMode = "Enabled"
+	// MIGNoPartitions: MIG mode is on, and claims cannot use the GPU.
+	MIGNoPartitions MIGMode = "NoPartitions"
 	// MIGDisabled is not called Off, which YAML reads as false.
 	MIGDisabled MIGMode = "Disabled"
 )
@@ -222,7 +222,7 @@ type XCP struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || !has(self.extendedResource.profile) || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.extendedResource.profile.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".extendedResource.profile"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".extendedResource.as"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".xcp"

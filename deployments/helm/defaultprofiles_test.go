@@ -52,7 +52,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 	profiles := map[string]string{
 		"whole":        "  rules:\n  - mig:\n      mode: Disabled\n    xcp:\n      computePartition: SPX\n",
 		"all-disabled": "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Disabled\n",
-		"all-enabled":  "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Enabled\n",
+		"all-enabled":  "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: NoPartitions\n",
 		// What nobody says anything of, said.
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +

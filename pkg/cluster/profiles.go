@@ -120,7 +120,7 @@ func migSays(m *v1beta1.MIG) string {
 	switch m.Mode {
 	case v1beta1.MIGDisabled:
 		return "no MIG"
-	case v1beta1.MIGEnabled:
+	case v1beta1.MIGNoPartitions:
 		return "MIG without partitions"
 	case v1beta1.MIGStatic:
 		var parts []string

@@ -39,7 +39,7 @@ func TestWhatARuleSays(t *testing.T) {
 		"shared by 4 (MPS)":      {Sharing: &v1beta1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
 		"not shared":             {Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}},
 		"no MIG":                 {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}},
-		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
+		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
 		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},
 		"partitions 1g × 2 + 3g": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
 		"partitioned on demand into 1g 2g, not whole": {MIG: &v1beta1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},

@@ -147,7 +147,7 @@ func (n Progress) Restricts() bool {
 		return true // another version of Tranche knows
 	}
 	return slices.ContainsFunc(rules, func(r v1beta1.Rule) bool {
-		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
+		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGNoPartitions || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}
 		if a := r.XCP; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {

@@ -275,7 +275,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 
-	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: Enabled}}, {unchanged: true}]")
+	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: NoPartitions}}, {unchanged: true}]")
 	task = s.ask(v1beta1.Planning, before, enabled)
 	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)

@@ -56,7 +56,7 @@ func TestUnchangedOnSimulatedMIG(t *testing.T) {
 			require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
 			require.NoError(t, m.nvidia.Destroy(t.Context(), layout.Static[0]))
 			drifted := m.state()[1]
-			again := ruleWish("again", v1beta1.Rule{GPUs: at(first), MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, keep)
+			again := ruleWish("again", v1beta1.Rule{GPUs: at(first), MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}}, keep)
 			task = m.node.Plan(t.Context(), again)
 			require.Len(t, task.Changes, 1)
 			assert.Equal(t, "MIG mode on", task.Changes[0].Description)

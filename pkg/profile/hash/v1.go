@@ -118,8 +118,12 @@ func migIn(m *v1beta1.MIG) *migV1 {
 	if m == nil {
 		return nil
 	}
+	mode := cmp.Or(string(m.Mode), "Dynamic")
+	if mode == "NoPartitions" {
+		mode = "Enabled"
+	}
 	out := &migV1{
-		Mode: cmp.Or(string(m.Mode), "Dynamic"), Profiles: sorted(m.Profiles, asIs), WholeGPUs: value(m.WholeGPUs, true),
+		Mode: mode, Profiles: sorted(m.Profiles, asIs), WholeGPUs: value(m.WholeGPUs, true),
 		Partitions: make([]countV1, len(m.Partitions)),
 	}
 	for i, p := range m.Partitions {

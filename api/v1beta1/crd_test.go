@@ -196,7 +196,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeGPUs: false}}]",
 		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
-		"rules: [{mig: {mode: NoPartitions}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: NoPartitions}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
+		"rules: [{mig: {mode: NoPartitions}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: NoPartitions}, sharing: {wholeGPUs: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
 		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {as: Replica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
 		"rules: [{xcp: {}}]", "rules: [{xcp: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
 		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {as: Partition, profile: cpx}}]",
@@ -205,7 +205,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
 		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition}}]", "rules: [{extendedResource: {as: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: cpx, count: 4}]}}}]",
-		"rules: [{extendedResource: {as: Whole}, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
+		"rules: [{extendedResource: {as: Whole}, sharing: {wholeGPUs: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
 		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
@@ -308,7 +308,7 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{sharing: {partitions: {profiles: [cpx], units: [Compute]}}}]":                        "spec.rules[0].sharing.partitions.units[0]: Unsupported value",
 		"rules: [{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}]":           "spec.rules[0].extendedResource.profile: Invalid value: is a profile of the other vendor's GPUs",
 		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition, profile: 1g.10gb}}]":          "spec.rules[0].extendedResource.profile: Invalid value",
-		"rules: [{extendedResource: {as: Replica}, sharing: {enabled: false}}]":                        "spec.rules[0].extendedResource.as: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
+		"rules: [{extendedResource: {as: Replica}, sharing: {wholeGPUs: false}}]":                        "spec.rules[0].extendedResource.as: Invalid value: is Replica, and sharing.wholeGPUs is false: there are no replicas",
 		"rules: [{extendedResource: {as: Replica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 		"rules: [{extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.as: Invalid value",
 

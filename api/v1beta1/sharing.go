@@ -27,11 +27,12 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
-	// Enabled is true if shares of whole GPUs are offered. Default: true. For partitions, see
+	// WholeGPUs is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
 	//
 	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
+	// +kubebuilder:default=true
+	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
 	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
 	// others. Default: TimeSlicing.
 	//

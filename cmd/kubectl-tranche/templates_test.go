@@ -58,7 +58,7 @@ func TestTemplatesOfEveryInventory(t *testing.T) {
 func TestTemplatesOfAProfile(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(
-		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
+		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {wholeGPUs: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
 	shares := func(args ...string) (names []string) {
 		out, err := run(t, append([]string{"templates", "--model", "h100x8"}, args...)...)
 		require.NoError(t, err)
@@ -80,10 +80,10 @@ func TestTemplatesOfAProfile(t *testing.T) {
 func TestTemplatesOfAShape(t *testing.T) {
 	for rule, want := range map[string][]string{
 		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                     {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
-		"a100-80x8 {mig: {mode: Disabled}, sharing: {enabled: false}}":                             {"gpu-0000-07-00-0"},
+		"a100-80x8 {mig: {mode: Disabled}, sharing: {wholeGPUs: false}}":                             {"gpu-0000-07-00-0"},
 		"h100x8 {mig: {profiles: [4g], wholeGPUs: false}}":                                         {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
 		"mi300x8 {xcp: {computePartition: QPX, memoryPartition: NPS4}}":                            {"gpu-0000-05-00-0-qpx-0", "gpu-0000-05-00-0-qpx-1", "gpu-0000-05-00-0-qpx-2", "gpu-0000-05-00-0-qpx-3"},
-		"mi308x8 {xcp: {computePartition: SPX, memoryPartition: NPS1}, sharing: {enabled: false}}": {"gpu-0000-0a-00-0"},
+		"mi308x8 {xcp: {computePartition: SPX, memoryPartition: NPS1}, sharing: {wholeGPUs: false}}": {"gpu-0000-0a-00-0"},
 	} {
 		machine, rule, _ := strings.Cut(rule, " ")
 		profile := filepath.Join(t.TempDir(), "profile.yaml")

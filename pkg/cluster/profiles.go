@@ -144,7 +144,7 @@ func migSays(m *v1beta1.MIG) string {
 }
 
 func sharingSays(s *v1beta1.Sharing) string {
-	if s.Enabled != nil && !*s.Enabled {
+	if s.WholeGPUs != nil && !*s.WholeGPUs {
 		return "not shared"
 	}
 	text := "shared"

@@ -37,7 +37,7 @@ func TestWhatARuleSays(t *testing.T) {
 		"CPX NPS4":               {XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
 		"NPS1":                   {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
 		"shared by 4 (MPS)":      {Sharing: &v1beta1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
-		"not shared":             {Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}},
+		"not shared":             {Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}},
 		"no MIG":                 {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}},
 		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
 		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},

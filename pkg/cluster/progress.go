@@ -153,7 +153,7 @@ func (n Progress) Restricts() bool {
 		if a := r.XCP; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
 			return true
 		}
-		return r.Unchanged || r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
+		return r.Unchanged || r.Sharing != nil && r.Sharing.WholeGPUs != nil && !*r.Sharing.WholeGPUs
 	})
 }
 

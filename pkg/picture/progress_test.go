@@ -41,7 +41,7 @@ func profiles() []cluster.Profile {
 		profile("all-1g.10gb", v1beta1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
 		profile("all-balanced", v1beta1.Rule{GPUs: nvidia, MIG: balanced}),
 		profile("cpx-nps4", v1beta1.Rule{GPUs: amd, XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
-		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}),
+		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}}),
 		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: replica}, v1beta1.Rule{Unchanged: true}),
 		profile("mixture",

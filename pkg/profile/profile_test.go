@@ -34,7 +34,7 @@ func TestSettingsOfARule(t *testing.T) {
 	}{
 		"nothing":            {"{}", h100, func(*Desired) {}},
 		"empty sharing":      {"{sharing: {}}", h100, func(*Desired) {}},
-		"off":                {"{sharing: {enabled: false}}", h100, func(c *Desired) { c.Shared = false }},
+		"off":                {"{sharing: {wholeGPUs: false}}", h100, func(c *Desired) { c.Shared = false }},
 		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Desired) { c.Replicas = 1 }},
 		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
 		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
@@ -169,7 +169,7 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"MIG names":          {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Replica}}}}", "sharing.partitions.extendedResource.as: is Replica, a share by fraction: add Fraction to units"},
 		"no such MIG names":  {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Whole}}}}", `sharing.partitions.extendedResource.as: is "Whole", it can be Partition or Replica`},
 		"resource case":      {"{extendedResource: {as: replica}}", `extendedResource.as: is "replica"; did you mean Replica?`},
-		"no replicas to get": {"{sharing: {enabled: false}, extendedResource: {as: Replica}}", "extendedResource.as: is Replica, and sharing.enabled is false: there are no replicas"},
+		"no replicas to get": {"{sharing: {wholeGPUs: false}, extendedResource: {as: Replica}}", "extendedResource.as: is Replica, and sharing.wholeGPUs is false: there are no replicas"},
 		"resource of AMD":    {"{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}", "extendedResource.profile: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
 		"vendor":             {"{gpus: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].gpus.vendor: is "NVIDIA", it can be nvidia or amd`},
 		"address":            {"{gpus: {pciAddresses: [c1:00.0]}}", `gpus.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},

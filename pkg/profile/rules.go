@@ -64,8 +64,8 @@ func (c *compiler) gpu(path, profile string, r *v1beta1.Rule) Desired {
 }
 
 func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
-	if s.Enabled != nil {
-		g.Shared = *s.Enabled
+	if s.WholeGPUs != nil {
+		g.Shared = *s.WholeGPUs
 	}
 	switch s.Strategy {
 	case "", v1beta1.TimeSlicing:
@@ -221,7 +221,7 @@ func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *
 	case v1beta1.AsWhole, v1beta1.AsPartition:
 	case v1beta1.AsReplica:
 		if !g.Shared {
-			c.Add(as, "is Replica, and sharing.enabled is false: there are no replicas")
+			c.Add(as, "is Replica, and sharing.wholeGPUs is false: there are no replicas")
 		}
 	case v1beta1.AsPartitionReplica:
 		if g.Strategy == gpu.MPS {

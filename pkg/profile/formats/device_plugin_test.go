@@ -46,7 +46,7 @@ func TestMisspeltKeys(t *testing.T) {
 	spec, _, err := readDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
 	require.NoError(t, err)
 	sharing := spec.Rules[0].Sharing
-	assert.True(t, *sharing.Enabled)
+	assert.True(t, *sharing.WholeGPUs)
 	assert.True(t, sharing.OneClient)
 	assert.Equal(t, int32(10), *sharing.Replicas)
 	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
@@ -164,7 +164,7 @@ func FuzzReadDevicePlugin(f *testing.F) {
 		}
 		require.Len(t, spec.Rules, 1)
 		sharing := spec.Rules[0].Sharing
-		require.NotNil(t, sharing.Enabled)
+		require.NotNil(t, sharing.WholeGPUs)
 		if n := sharing.Replicas; n != nil {
 			require.True(t, *n >= 1 && *n <= gpu.WholeFraction)
 		}

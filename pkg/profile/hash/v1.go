@@ -139,7 +139,7 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 	}
 	replicas := value(s.Replicas, 10)
 	out := sharingV1{
-		Enabled: value(s.Enabled, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
+		Enabled: value(s.WholeGPUs, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
 		TimeSlice: string(s.TimeSlice), MaxClients: value(s.MaxClients, max(48, replicas)),
 		OneClient: s.OneClient, ExclusiveProcess: s.ExclusiveProcess,
 	}

@@ -39,7 +39,7 @@ type PartitionProfileList struct {
 
 // PartitionProfileSpec is the desired state of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.products) || has(r.gpus.pciAddresses) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.mig) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.productNames) || has(r.gpus.pciBusIDs) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.mig) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
@@ -303,7 +303,7 @@ type GPUSelector struct {
 	//
 	// +optional
 	MIG MIGSupport `json:"mig,omitempty"`
-	// Products are product names as in the device attribute productName. * matches any
+	// ProductNames are product names as in the device attribute productName. * matches any
 	// text, ? one character. Case is ignored. Default: any.
 	//
 	// +optional
@@ -313,8 +313,9 @@ type GPUSelector struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^[ !#-%'-;=?-\[\]-~]+$`
-	Products []string `json:"products,omitempty"`
-	// PCIAddresses are PCI addresses: "0000:c1:00.0". Default: any.
+	ProductNames []string `json:"productNames,omitempty"`
+	// PCIBusIDs are PCI addresses, as in the device attribute
+	// resource.kubernetes.io/pciBusID: "0000:c1:00.0". Default: any.
 	//
 	// +optional
 	// +listType=set
@@ -322,7 +323,7 @@ type GPUSelector struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=16
 	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$`
-	PCIAddresses []string `json:"pciAddresses,omitempty"`
+	PCIBusIDs []string `json:"pciBusIDs,omitempty"`
 	// PCIIDs are hexadecimal device and vendor numbers as in mig-parted ("0x233010DE"),
 	// optionally with those of the subsystem ("0x233010DE:0x16C110DE"). Default: any.
 	//

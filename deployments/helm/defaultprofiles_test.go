@@ -57,9 +57,9 @@ func defaultProfiles(t *testing.T) map[string]string {
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +
 			"  # GPUs of two slices: mig-parted leaves them as they are.\n" +
-			"  - gpus:\n      products: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
+			"  - gpus:\n      productNames: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
 			"  # GPUs of four slices.\n" +
-			"  - gpus:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
+			"  - gpus:\n      productNames: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
 			"  # GPUs of seven.\n" +
 			"  - gpus:\n      mig: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
 		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    extendedResource:\n      as: Replica\n",

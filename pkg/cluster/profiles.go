@@ -81,8 +81,8 @@ func selected(s *v1beta1.GPUSelector) string {
 	if s.MIG != "" {
 		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIG])
 	}
-	out = append(out, s.Products...)
-	out = append(out, s.PCIAddresses...)
+	out = append(out, s.ProductNames...)
+	out = append(out, s.PCIBusIDs...)
 	out = append(out, s.PCIIDs...)
 	for _, i := range s.Indexes {
 		out = append(out, fmt.Sprintf("index %d", i))

@@ -18,13 +18,13 @@ func TestSelectedGPUs(t *testing.T) {
 		"nvidia":                  {Vendor: "nvidia"},
 		"with MIG":                {MIG: v1beta1.MIGCapable},
 		"nvidia without MIG":      {Vendor: "nvidia", MIG: v1beta1.MIGIncapable},
-		"H100 A100":               {Products: []string{"H100", "A100"}},
-		"0000:1b:00.0":            {PCIAddresses: []string{"0000:1b:00.0"}},
+		"H100 A100":               {ProductNames: []string{"H100", "A100"}},
+		"0000:1b:00.0":            {PCIBusIDs: []string{"0000:1b:00.0"}},
 		"0x233010DE":              {PCIIDs: []string{"0x233010DE"}},
 		"index 0 index 3":         {Indexes: []int32{0, 3}},
 		"2 × any":                 {Count: ptr.To[int32](2)},
 		"2 × amd":                 {Vendor: "amd", Count: ptr.To[int32](2)},
-		"1 × nvidia H100 index 0": {Vendor: "nvidia", Products: []string{"H100"}, Indexes: []int32{0}, Count: ptr.To[int32](1)},
+		"1 × nvidia H100 index 0": {Vendor: "nvidia", ProductNames: []string{"H100"}, Indexes: []int32{0}, Count: ptr.To[int32](1)},
 	} {
 		assert.Equal(t, want, selected(selector))
 	}

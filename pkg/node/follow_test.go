@@ -36,7 +36,7 @@ func TestReportInGPUNode(t *testing.T) {
 	require.Len(t, report.GPUs, 2)
 	assert.Equal(t, card0, report.GPUs[0].Name)
 	assert.Equal(t, "MIG off", report.GPUs[0].Mode)
-	assert.Contains(t, report.GPUs[0].Product, "H100")
+	assert.Contains(t, report.GPUs[0].ProductName, "H100")
 
 	s.last = 41
 	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now

@@ -17,7 +17,7 @@ import (
 const first, second = "0000:1b:00.0", "0000:43:00.0"
 
 func at(address string) *v1beta1.GPUSelector {
-	return &v1beta1.GPUSelector{PCIAddresses: []string{address}}
+	return &v1beta1.GPUSelector{PCIBusIDs: []string{address}}
 }
 
 func static(parts ...v1beta1.StaticPartition) *v1beta1.MIG {

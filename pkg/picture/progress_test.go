@@ -45,8 +45,8 @@ func profiles() []cluster.Profile {
 		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: replica}, v1beta1.Rule{Unchanged: true}),
 		profile("mixture",
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{ProductNames: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIBusIDs: []string{"0000:c1:00.0"}}},
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Count: &two}, ExtendedResource: replica},
 			v1beta1.Rule{Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1beta1.TimeSlicing}}),
 	}, []v1beta1.GPUNode{

@@ -83,11 +83,11 @@ func TestSelectors(t *testing.T) {
 		"all":            {"[{sharing: {replicas: 2}}]", 2, 2, 2},
 		"empty selector": {"[{gpus: {}, sharing: {replicas: 2}}]", 2, 2, 2},
 		"vendor":         {"[{gpus: {vendor: nvidia}, sharing: {replicas: 2}}]", 2, 2, none},
-		"product":        {`[{gpus: {products: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
-		"glob":           {`[{gpus: {products: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
-		"not a part":     {`[{gpus: {products: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"no expression":  {`[{gpus: {products: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"address":        {"[{gpus: {pciAddresses: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
+		"product":        {`[{gpus: {productNames: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
+		"glob":           {`[{gpus: {productNames: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
+		"not a part":     {`[{gpus: {productNames: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"no expression":  {`[{gpus: {productNames: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"address":        {"[{gpus: {pciBusIDs: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
 		"index":          {"[{gpus: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
 		"all must fit":   {"[{gpus: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
 		"first wins":     {`[{gpus: {indexes: [5]}, sharing: {replicas: 2}}, {gpus: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
@@ -172,9 +172,9 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"no replicas to get": {"{sharing: {wholeGPUs: false}, extendedResource: {as: Replica}}", "extendedResource.as: is Replica, and sharing.wholeGPUs is false: there are no replicas"},
 		"resource of AMD":    {"{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}", "extendedResource.profile: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
 		"vendor":             {"{gpus: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].gpus.vendor: is "NVIDIA", it can be nvidia or amd`},
-		"address":            {"{gpus: {pciAddresses: [c1:00.0]}}", `gpus.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
-		"no addresses":       {"{gpus: {pciAddresses: []}}", "gpus.pciAddresses: names nothing; leave it out"},
-		"empty product":      {`{gpus: {products: [""]}}`, "gpus.products[0]: is empty"},
+		"address":            {"{gpus: {pciBusIDs: [c1:00.0]}}", `gpus.pciBusIDs[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
+		"no addresses":       {"{gpus: {pciBusIDs: []}}", "gpus.pciBusIDs: names nothing; leave it out"},
+		"empty product":      {`{gpus: {productNames: [""]}}`, "gpus.productNames[0]: is empty"},
 		"negative index":     {"{gpus: {indexes: [0, -1]}}", "gpus.indexes[1]: is -1, the first GPU is 0"},
 		"index twice":        {"{gpus: {indexes: [1, 1]}}", "gpus.indexes[1]: is there twice"},
 		"PCI ids":            {"{gpus: {pciIDs: [0x2330, '233010DE']}}", `gpus.pciIDs[0]: must be a string, not 9008: put it in quotes`},
@@ -229,9 +229,9 @@ func TestOtherObjectsAreRefused(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"{}", "{rules: [{}]}",
-		"{rules: [{gpus: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
+		"{rules: [{gpus: {vendor: amd, productNames: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
 		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, extendedResource: {as: Replica}}]}",
-		"{rules: [{gpus: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {as: Partition, profile: 1g.10gb}}]}",
+		"{rules: [{gpus: {pciBusIDs: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {as: Partition, profile: 1g.10gb}}]}",
 	} {
 		f.Add([]byte(head + "spec: " + spec))
 	}

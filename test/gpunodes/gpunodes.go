@@ -51,7 +51,7 @@ func (n *Node) Says(kind string, status bool, reason, message string) *Node {
 // GPUs reports GPUs in one mode.
 func (n *Node) GPUs(mode string, names ...string) *Node {
 	for _, name := range names {
-		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, Mode: mode, ProductName: "NVIDIA H100 80GB HBM3"})
 	}
 	n.Status.Node.GPUCount = int32(len(n.Status.Node.GPUs))
 	return n

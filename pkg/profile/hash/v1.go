@@ -101,8 +101,8 @@ func gpusIn(g *v1beta1.GPUSelector) gpusV1 {
 	}
 	return gpusV1{
 		Vendor: g.Vendor, MIG: string(g.MIG), Count: value(g.Count, 0),
-		Products: sorted(g.Products, strings.ToLower),
-		PCIAddresses: sorted(g.PCIAddresses, func(address string) string {
+		Products: sorted(g.ProductNames, strings.ToLower),
+		PCIAddresses: sorted(g.PCIBusIDs, func(address string) string {
 			normal, err := gpu.NormalizePCIAddress(address)
 			if err != nil {
 				return address

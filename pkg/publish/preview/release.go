@@ -108,13 +108,13 @@ const migPrefix = "MIG "
 // add adds a GPU to a machine, by its product.
 func add(inv *models.Inventory, r *v1beta1.GPUReport, address string) bool {
 	for _, key := range models.NVIDIAModels() {
-		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
+		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.ProductName {
 			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.Mode == migPrefix+string(gpu.MIGOn), NUMANode: -1})
 			return true
 		}
 	}
 	for _, key := range models.AMDModels() {
-		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.Product {
+		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.ProductName {
 			compute, memory, _ := strings.Cut(r.Mode, " ")
 			inv.AMD = append(inv.AMD, models.AMDGPU{Model: model, PCI: address, ComputeMode: xcp.Mode(compute), MemoryMode: xcp.MemoryMode(memory), NUMANode: -1})
 			return true

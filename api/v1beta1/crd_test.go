@@ -206,7 +206,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition}}]", "rules: [{extendedResource: {as: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: cpx, count: 4}]}}}]",
 		"rules: [{extendedResource: {as: Whole}, sharing: {wholeGPUs: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
-		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
+		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: IfRequired, nodeTaintEffect: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
 		_, err := profile.Parse("p", []byte(profileOf(spec)))
@@ -312,14 +312,14 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{extendedResource: {as: Replica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 		"rules: [{extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.as: Invalid value",
 
-		"switch: {drainDeadline: 600}":   "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: soon}":  "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: -1m}":   "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: 0s}":    "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {drainDeadline: 25h}":   "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {afterDeadline: Kill}":  "spec.switch.afterDeadline: Unsupported value",
-		"switch: {reboot: Always}":       "spec.switch.reboot: Unsupported value",
-		"switch: {nodeTaint: NoExecute}": "spec.switch.nodeTaint: Unsupported value",
+		"switch: {drainDeadline: 600}":         "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: soon}":        "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: -1m}":         "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: 0s}":          "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {drainDeadline: 25h}":         "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {afterDeadline: Kill}":        "spec.switch.afterDeadline: Unsupported value",
+		"switch: {reboot: Always}":             "spec.switch.reboot: Unsupported value",
+		"switch: {nodeTaintEffect: NoExecute}": "spec.switch.nodeTaintEffect: Unsupported value",
 	} {
 		assert.Contains(t, r.judge(t, profileOf(spec)), want, spec)
 		if !seenLater.MatchString(spec) {

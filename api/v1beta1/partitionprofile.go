@@ -72,17 +72,17 @@ type SwitchPolicy struct {
 	// +optional
 	AfterDeadline AfterDeadline `json:"afterDeadline,omitempty"`
 	// Reboot is what happens if a GPU changes only after a reset, and the reset is refused.
-	// Never rolls back with the reason RebootRequired. Allowed drains all GPUs of the node
+	// Never rolls back with the reason RebootRequired. IfRequired drains all GPUs of the node
 	// and reboots it. Default: the controller's, Never.
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaint is the effect of the taint tranche.dev/repartitioning on the node during the
-	// switch. NoSchedule also affects pods without GPUs. With Never, only the devices are
-	// tainted. Default: Never.
+	// NodeTaintEffect is the effect of the taint tranche.dev/repartitioning on the node during
+	// the switch. NoSchedule also affects pods without GPUs. With None, only the devices are
+	// tainted. Default: None.
 	//
 	// +optional
-	NodeTaint NodeTaint `json:"nodeTaint,omitempty"`
+	NodeTaintEffect NodeTaintEffect `json:"nodeTaintEffect,omitempty"`
 	// PauseClients is true if monitoring pods that keep GPUs busy are stopped during the
 	// switch, by the node labels of the GPU operators. Default: true.
 	//
@@ -103,24 +103,24 @@ const (
 
 // Reboot defines whether a switch may reboot the node.
 //
-// +kubebuilder:validation:Enum=Never;Allowed
+// +kubebuilder:validation:Enum=Never;IfRequired
 type Reboot string
 
 // Whether a switch may reboot the node.
 const (
-	RebootNever   Reboot = "Never"
-	RebootAllowed Reboot = "Allowed"
+	RebootNever      Reboot = "Never"
+	RebootIfRequired Reboot = "IfRequired"
 )
 
-// NodeTaint is the effect of the taint of a node during a switch.
+// NodeTaintEffect is the effect of the taint of a node during a switch.
 //
-// +kubebuilder:validation:Enum=Never;NoSchedule
-type NodeTaint string
+// +kubebuilder:validation:Enum=None;NoSchedule
+type NodeTaintEffect string
 
 // Effects of the taint of a node.
 const (
-	NodeTaintNever      NodeTaint = "Never"
-	NodeTaintNoSchedule NodeTaint = "NoSchedule"
+	NodeTaintNone       NodeTaintEffect = "None"
+	NodeTaintNoSchedule NodeTaintEffect = "NoSchedule"
 )
 
 // MIG defines how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and

@@ -219,7 +219,7 @@ func TestRebootForProfile(t *testing.T) {
 	assert.Equal(t, "MIG off", first.GPUs[0].Mode)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	task := s.ask(v1beta1.Applying, nothing, sevens)
 	require.Equal(t, v1beta1.TaskRebootRequired, task.Phase, task.Message)
 	task = s.askAgain(v1beta1.Rebooting)
@@ -245,7 +245,7 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
 	for range follow.MostReboots {

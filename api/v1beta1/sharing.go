@@ -59,11 +59,11 @@ type Sharing struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient is true if shares that request more than one client are rejected.
-	// Default: false.
+	// FailRequestsGreaterThanOne is true if requests for more than one share, or for more
+	// than one client, are rejected. The name is the device plugin's. Default: false.
 	//
 	// +optional
-	OneClient bool `json:"oneClient,omitempty"`
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// ExclusiveProcess is true if processes that bypass the MPS daemon are rejected, with the
 	// compute mode EXCLUSIVE_PROCESS. For MPS only. Default: false.
 	//

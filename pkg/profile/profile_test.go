@@ -38,7 +38,7 @@ func TestSettingsOfARule(t *testing.T) {
 		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Desired) { c.Replicas = 1 }},
 		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
 		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
-		"one client":         {"{sharing: {oneClient: true}}", h100, func(c *Desired) { c.OneClient = true }},
+		"one client":         {"{sharing: {failRequestsGreaterThanOne: true}}", h100, func(c *Desired) { c.FailRequestsGreaterThanOne = true }},
 		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Desired) { c.TimeSlice = gpu.LongSlice }},
 		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Desired) { c.TimeSlice = gpu.DefaultSlice }},
 		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {
@@ -230,7 +230,7 @@ func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"{}", "{rules: [{}]}",
 		"{rules: [{gpus: {vendor: amd, productNames: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
-		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, extendedResource: {as: Replica}}]}",
+		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, failRequestsGreaterThanOne: true}, extendedResource: {as: Replica}}]}",
 		"{rules: [{gpus: {pciBusIDs: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {as: Partition, profile: 1g.10gb}}]}",
 	} {
 		f.Add([]byte(head + "spec: " + spec))

@@ -79,7 +79,7 @@ func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
 	}
 	c.numbers(path, s, g)
 	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
-	g.OneClient = s.OneClient
+	g.FailRequestsGreaterThanOne = s.FailRequestsGreaterThanOne
 	g.ExclusiveProcess = s.ExclusiveProcess
 	if s.ExclusiveProcess && g.Strategy != gpu.MPS {
 		c.Add(strict.Key(path, "exclusiveProcess"), "is for strategy MPS only")

@@ -116,11 +116,11 @@ func (r *pluginReader) sharing(s *pluginSharing, rule *v1beta1.Rule) {
 func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.Strategy, rule *v1beta1.Rule) {
 	mps := strategy == v1beta1.MPS
 	rule.Sharing.Strategy = strategy
-	rule.Sharing.OneClient = mps
+	rule.Sharing.FailRequestsGreaterThanOne = mps
 	if s.FailRequestsGreaterThanOne != nil {
-		rule.Sharing.OneClient = *s.FailRequestsGreaterThanOne
+		rule.Sharing.FailRequestsGreaterThanOne = *s.FailRequestsGreaterThanOne
 	}
-	if rule.Sharing.OneClient {
+	if rule.Sharing.FailRequestsGreaterThanOne {
 		r.note(path+".failRequestsGreaterThanOne", "a pod that asks for more is refused when it starts, not when it is scheduled")
 	}
 	if len(s.Resources) == 0 {

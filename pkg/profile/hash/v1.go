@@ -141,7 +141,7 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 	out := sharingV1{
 		Enabled: value(s.WholeGPUs, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
 		TimeSlice: string(s.TimeSlice), MaxClients: value(s.MaxClients, max(48, replicas)),
-		OneClient: s.OneClient, ExclusiveProcess: s.ExclusiveProcess,
+		OneClient: s.FailRequestsGreaterThanOne, ExclusiveProcess: s.ExclusiveProcess,
 	}
 	if p := s.Partitions; p != nil {
 		out.Partitions = &sharedV1{

@@ -39,7 +39,7 @@ type PartitionProfileList struct {
 
 // PartitionProfileSpec is the desired state of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.productNames) || has(r.gpus.pciBusIDs) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.mig) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.productNames) || has(r.gpus.pciBusIDs) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.migSupport) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
@@ -225,7 +225,7 @@ type XCP struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".xcp"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.migSupport) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.migSupport selects those of NVIDIA",fieldPath=".xcp"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.as"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
@@ -291,18 +291,18 @@ const (
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.migSupport) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".migSupport"
 type GPUSelector struct {
 	// Vendor is the vendor of the GPUs. Default: any.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nvidia;amd
 	Vendor string `json:"vendor,omitempty"`
-	// MIG selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
+	// MIGSupport selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
 	// Default: GPUs of any vendor, regardless of MIG.
 	//
 	// +optional
-	MIG MIGSupport `json:"mig,omitempty"`
+	MIGSupport MIGSupport `json:"migSupport,omitempty"`
 	// ProductNames are product names as in the device attribute productName. * matches any
 	// text, ? one character. Case is ignored. Default: any.
 	//

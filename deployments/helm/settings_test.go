@@ -108,7 +108,7 @@ func TestBadSettings(t *testing.T) {
 		"index":                 {rule + "gpus.indexes={-1}", []string{"/gpus/indexes/0"}},
 		"twice":                 {rule + "gpus.productNames={L4,L4}", []string{"/gpus/productNames", "equal"}},
 		"mode":                  {rule + "mig.mode=static", []string{"/mig/mode", "'Static'"}},
-		"MIG support":           {rule + "gpus.mig=capable", []string{"/gpus/mig", "'Capable', 'Incapable'"}},
+		"MIG support":           {rule + "gpus.migSupport=capable", []string{"/gpus/migSupport", "'Capable', 'Incapable'"}},
 		"unchanged":             {rule + "unchanged=maybe", []string{"/unchanged"}},
 		"static nothing":        {rule + "mig.mode=Static", []string{"/mig", "'partitions'"}},
 		"partitions":            {rule + "mig.partitions[0].profile=1g", []string{"/mig/partitions"}},

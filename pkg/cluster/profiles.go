@@ -78,8 +78,8 @@ func selected(s *v1beta1.GPUSelector) string {
 	if s.Vendor != "" {
 		out = append(out, s.Vendor)
 	}
-	if s.MIG != "" {
-		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIG])
+	if s.MIGSupport != "" {
+		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIGSupport])
 	}
 	out = append(out, s.ProductNames...)
 	out = append(out, s.PCIBusIDs...)

@@ -16,8 +16,8 @@ func TestSelectedGPUs(t *testing.T) {
 	for want, selector := range map[string]*v1beta1.GPUSelector{
 		"":                        nil,
 		"nvidia":                  {Vendor: "nvidia"},
-		"with MIG":                {MIG: v1beta1.MIGCapable},
-		"nvidia without MIG":      {Vendor: "nvidia", MIG: v1beta1.MIGIncapable},
+		"with MIG":                {MIGSupport: v1beta1.MIGCapable},
+		"nvidia without MIG":      {Vendor: "nvidia", MIGSupport: v1beta1.MIGIncapable},
 		"H100 A100":               {ProductNames: []string{"H100", "A100"}},
 		"0000:1b:00.0":            {PCIBusIDs: []string{"0000:1b:00.0"}},
 		"0x233010DE":              {PCIIDs: []string{"0x233010DE"}},

@@ -77,15 +77,15 @@ func (c *compiler) selector(path string, in *v1beta1.GPUSelector) (s selector) {
 	default:
 		c.Add(strict.Key(path, "vendor"), "is %q, it can be %s or %s", in.Vendor, gpu.NVIDIA, gpu.AMD)
 	}
-	switch s.mig = in.MIG; s.mig {
+	switch s.mig = in.MIGSupport; s.mig {
 	case "":
 	case v1beta1.MIGCapable, v1beta1.MIGIncapable:
 		if c.vendor == gpu.AMD {
-			c.Add(strict.Key(path, "mig"), "selects NVIDIA's GPUs, and vendor those of AMD")
+			c.Add(strict.Key(path, "migSupport"), "selects NVIDIA's GPUs, and vendor those of AMD")
 		}
 		c.vendor = gpu.NVIDIA
 	default:
-		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
+		c.Add(strict.Key(path, "migSupport"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
 	}
 	for key, n := range map[string]int{"productNames": len(in.ProductNames), "pciBusIDs": len(in.PCIBusIDs), "pciIDs": len(in.PCIIDs), "indexes": len(in.Indexes)} {
 		if n > maxSelected {

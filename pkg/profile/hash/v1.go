@@ -100,7 +100,7 @@ func gpusIn(g *v1beta1.GPUSelector) gpusV1 {
 		g = &v1beta1.GPUSelector{}
 	}
 	return gpusV1{
-		Vendor: g.Vendor, MIG: string(g.MIG), Count: value(g.Count, 0),
+		Vendor: g.Vendor, MIG: string(g.MIGSupport), Count: value(g.Count, 0),
 		Products: sorted(g.ProductNames, strings.ToLower),
 		PCIAddresses: sorted(g.PCIBusIDs, func(address string) string {
 			normal, err := gpu.NormalizePCIAddress(address)

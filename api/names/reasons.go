@@ -110,7 +110,7 @@ const (
 	// `afterDeadline: Force`. If others were evicted, the switch is not retried automatically:
 	// delete the pods, then set `spec.paused` of the GPUNode to true and to false.
 	ReasonDrainDeadline = "DrainDeadline"
-	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
+	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: IfRequired`, or reboot
 	// the node. After two reboots: find what fails at boot, then change the profile.
 	ReasonRebootRequired = "RebootRequired"
 	// ReasonRebootFailed: the node did not come back in time. Check it.
@@ -138,7 +138,7 @@ const (
 	// the message names.
 	ReasonInUse = "InUse"
 	// ReasonNeedsReset: a GPU changes only after a reset, which was refused. Set
-	// `reboot: Allowed`, or reboot the node.
+	// `reboot: IfRequired`, or reboot the node.
 	ReasonNeedsReset = "NeedsReset"
 	// ReasonHardwareFailed: the GPU or its driver failed to make a change. Read the message
 	// and `dmesg`.

@@ -76,7 +76,7 @@ func TestColumnsOfAProfile(t *testing.T) {
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},
 			{XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
 		},
-		Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, Reboot: v1beta1.RebootAllowed},
+		Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, Reboot: v1beta1.RebootIfRequired},
 	}
 	narrow, wide := row(t, "partitionprofiles", profile)
 	delete(narrow, "Age")
@@ -85,5 +85,5 @@ func TestColumnsOfAProfile(t *testing.T) {
 	}, narrow)
 	assert.JSONEq(t, `[{"mig":{"mode":"Static","partitions":[{"profile":"3g"},{"profile":"1g"}]}},{"xcp":{"computePartition":"CPX","memoryPartition":"NPS4"}}]`, wide["Rules"])
 	delete(wide, "Rules")
-	assert.Equal(t, map[string]string{"After Deadline": "Force", "Reboot": "Allowed", "From Chart": "true"}, wide)
+	assert.Equal(t, map[string]string{"After Deadline": "Force", "Reboot": "IfRequired", "From Chart": "true"}, wide)
 }

@@ -80,7 +80,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start monitoring pods; during a switch, the value true becomes "+names.PausedValue)
 	flags.StringSliceVar(&o.MonitoringNamespaces, "monitoring-namespaces", o.MonitoringNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
-	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")
+	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or IfRequired")
 	flags.Var((*followed)(&o.Labels.Projects), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. For device-plugin, =NAMESPACE/NAME is required: each key is a configuration. Can be repeated")
 	flags.BoolVar(&o.Labels.Unlabelled, "device-plugin-unlabelled", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default, or the one named default, or the only one")
 	flags.StringVar(&o.Labels.Default, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
@@ -180,7 +180,7 @@ func (f *followed) Set(s string) error {
 // Type implements pflag.Value.
 func (f *followed) Type() string { return "project" }
 
-// rebootPolicy is a flag that takes Never or Allowed.
+// rebootPolicy is a flag that takes Never or IfRequired.
 type rebootPolicy v1beta1.Reboot
 
 // String implements pflag.Value.
@@ -189,11 +189,11 @@ func (r *rebootPolicy) String() string { return string(*r) }
 // Set implements pflag.Value.
 func (r *rebootPolicy) Set(s string) error {
 	switch v1beta1.Reboot(s) {
-	case v1beta1.RebootNever, v1beta1.RebootAllowed:
+	case v1beta1.RebootNever, v1beta1.RebootIfRequired:
 		*r = rebootPolicy(s)
 		return nil
 	}
-	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.RebootNever, v1beta1.RebootAllowed)
+	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.RebootNever, v1beta1.RebootIfRequired)
 }
 
 // Type implements pflag.Value.

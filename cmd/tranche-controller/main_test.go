@@ -36,7 +36,7 @@ func TestBadFlags(t *testing.T) {
 		"no budget":       {[]string{"--max-unavailable=0"}, `the number of nodes that may be unavailable is "0": give 1 or more`},
 		"not a budget":    {[]string{"--max-unavailable=ten"}, "give 1 or more, or 1% to 100%"},
 		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
-		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor Allowed`},
+		"reboot":          {[]string{"--reboot=Always"}, `"Always" is neither Never nor IfRequired`},
 		"whose labels":    {[]string{"--follow-labels=kai"}, `"kai" is not one of ["device-config-manager" "device-plugin" "kaiwo" "mig-parted" "nos"]`},
 		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
 		"which slices":    {[]string{"--follow-labels=device-plugin"}, `"" is not NAMESPACE/NAME of a ConfigMap`},
@@ -69,7 +69,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, names.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
 		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--monitoring-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",
-		"--reboot=Allowed", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml", "--follow-labels=device-plugin=gpu-operator/slices",
+		"--reboot=IfRequired", "--follow-labels=nos", "--follow-labels=mig-parted=gpu-operator/mig/config.yaml", "--follow-labels=device-plugin=gpu-operator/slices",
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
@@ -81,7 +81,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, []string{"c", "d"}, c.options.MonitoringNamespaces)
 	assert.Equal(t, "a.b/c", c.options.StartupTaint)
 	assert.False(t, c.leaderElect)
-	assert.Equal(t, v1beta1.RebootAllowed, c.options.Policy.Reboot)
+	assert.Equal(t, v1beta1.RebootIfRequired, c.options.Policy.Reboot)
 	assert.Equal(t, map[adopt.Project]adopt.ConfigMap{
 		adopt.Nos: {}, adopt.MIGParted: {Namespace: "gpu-operator", Name: "mig", Key: "config.yaml"},
 		adopt.DevicePlugin: {Namespace: "gpu-operator", Name: "slices"},

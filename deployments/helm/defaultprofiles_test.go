@@ -51,17 +51,17 @@ func defaultProfiles(t *testing.T) map[string]string {
 	t.Helper()
 	profiles := map[string]string{
 		"whole":        "  rules:\n  - mig:\n      mode: Disabled\n    xcp:\n      computePartition: SPX\n",
-		"all-disabled": "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Disabled\n",
-		"all-enabled":  "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Enabled\n",
+		"all-disabled": "  rules:\n  - gpus:\n      migSupport: Capable\n    mig:\n      mode: Disabled\n",
+		"all-enabled":  "  rules:\n  - gpus:\n      migSupport: Capable\n    mig:\n      mode: NoPartitions\n",
 		// What nobody says anything of, said.
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +
 			"  # GPUs of two slices: mig-parted leaves them as they are.\n" +
-			"  - gpus:\n      products: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
+			"  - gpus:\n      productNames: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
 			"  # GPUs of four slices.\n" +
-			"  - gpus:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
+			"  - gpus:\n      productNames: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
 			"  # GPUs of seven.\n" +
-			"  - gpus:\n      mig: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
+			"  - gpus:\n      migSupport: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
 		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    extendedResource:\n      as: Replica\n",
 	}
 	for _, n := range []int{2, 4, 10} {
@@ -71,7 +71,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 		for _, g := range gpus {
 			for _, mig := range profile.MIGProfiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(mig, 0) + "    extendedResource:\n      as: Partition\n"
+				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      migSupport: Capable\n" + static(mig, 0) + "    extendedResource:\n      as: Partition\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {

@@ -124,7 +124,7 @@ func TestRestricts(t *testing.T) {
 		true: {
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}, {MIG: &v1beta1.MIG{Profiles: []string{"1g"}}},
 			{MIG: &v1beta1.MIG{WholeGPUs: ptr.To(false)}}, {XCP: &v1beta1.XCP{ComputePartition: "CPX"}}, {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
-			{Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, {Unchanged: true},
+			{Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}}, {Unchanged: true},
 		},
 		false: {{}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic}}, {XCP: &v1beta1.XCP{}}, {Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {

@@ -213,7 +213,7 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 
 func TestARebootWhereItIsAllowed(t *testing.T) {
 	w, node := begun(t, func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	})
 	w.pod("node-a", "second", gpuB, gpuB)
 	node.answer = applyingEnds(v1beta1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")

@@ -312,7 +312,7 @@ func (n *fakeNode) report(w *world) *v1beta1.NodeReport {
 		r.PublishedTaints = n.taints.DeepCopy()
 	}
 	for _, gpuID := range n.gpus {
-		c := v1beta1.GPUReport{Name: gpuID, Vendor: "nvidia", Product: "H100", SliceHash: publish.Digest(n.devices(w, gpuID)), HeldDevices: n.held(w, gpuID)}
+		c := v1beta1.GPUReport{Name: gpuID, Vendor: "nvidia", ProductName: "H100", SliceHash: publish.Digest(n.devices(w, gpuID)), HeldDevices: n.held(w, gpuID)}
 		r.GPUs = append(r.GPUs, c)
 		r.ClaimCount += int32(len(c.HeldDevices))
 	}

@@ -78,7 +78,7 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 		return all
 	}
 	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
@@ -166,7 +166,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
 	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })

@@ -267,7 +267,7 @@ func (p *plugins) report(ctx context.Context, n *plugin) error {
 	report := &v1beta1.NodeReport{BootID: "boot", GPUCount: int32(p.gpus), AppliedHash: n.applied, Task: n.task, PublishedTaints: n.taints}
 	for i := range p.gpus {
 		g := v1beta1.GPUReport{
-			Name: gpuName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled},
+			Name: gpuName(i), Vendor: string(gpu.NVIDIA), ProductName: "NVIDIA H100 80GB HBM3", Index: int32(i), GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled},
 			SliceHash: publish.Digest(devices(n, i)),
 		}
 		for part := range devicesOfGPU {

@@ -17,7 +17,7 @@ import (
 
 func TestEveryEdge(t *testing.T) {
 	force := policy(func(p *v1beta1.SwitchPolicy) { p.AfterDeadline = v1beta1.Force })
-	reboot := policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootAllowed })
+	reboot := policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootIfRequired })
 	const soon, minute, long = 2 * time.Second, time.Minute, time.Hour
 	for name, tt := range map[string]struct {
 		node   *v1beta1.GPUNode
@@ -263,7 +263,7 @@ func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
 
 func TestRebootDrainsAllGPUs(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
-	n := inState(v1beta1.Applying, policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootAllowed }),
+	n := inState(v1beta1.Applying, policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootIfRequired }),
 		answers(v1beta1.Applying, v1beta1.TaskRebootRequired))
 	step := m.Next(n, after(time.Second, asPolicy(n)))
 	assert.Equal(t, []string{gpuA, gpuB}, step.Status.Switch.GPUs)

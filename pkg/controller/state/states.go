@@ -280,7 +280,7 @@ func (e *evaluation) applying() {
 		}
 	case a.Phase == v1beta1.TaskDone:
 		e.done()
-	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootAllowed && len(sw.GPUs) > 0:
+	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootIfRequired && len(sw.GPUs) > 0:
 		// The node reboots, so all of its GPUs must be drained.
 		sw.RebootRequired = true
 		e.requestTaints(gpuNames(e.node), nil)

@@ -100,9 +100,9 @@ func gpusIn(g *v1beta1.GPUSelector) gpusV1 {
 		g = &v1beta1.GPUSelector{}
 	}
 	return gpusV1{
-		Vendor: g.Vendor, MIG: string(g.MIG), Count: value(g.Count, 0),
-		Products: sorted(g.Products, strings.ToLower),
-		PCIAddresses: sorted(g.PCIAddresses, func(address string) string {
+		Vendor: g.Vendor, MIG: string(g.MIGSupport), Count: value(g.Count, 0),
+		Products: sorted(g.ProductNames, strings.ToLower),
+		PCIAddresses: sorted(g.PCIBusIDs, func(address string) string {
 			normal, err := gpu.NormalizePCIAddress(address)
 			if err != nil {
 				return address
@@ -118,8 +118,12 @@ func migIn(m *v1beta1.MIG) *migV1 {
 	if m == nil {
 		return nil
 	}
+	mode := cmp.Or(string(m.Mode), "Dynamic")
+	if mode == "NoPartitions" {
+		mode = "Enabled"
+	}
 	out := &migV1{
-		Mode: cmp.Or(string(m.Mode), "Dynamic"), Profiles: sorted(m.Profiles, asIs), WholeGPUs: value(m.WholeGPUs, true),
+		Mode: mode, Profiles: sorted(m.Profiles, asIs), WholeGPUs: value(m.WholeGPUs, true),
 		Partitions: make([]countV1, len(m.Partitions)),
 	}
 	for i, p := range m.Partitions {
@@ -135,9 +139,9 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 	}
 	replicas := value(s.Replicas, 10)
 	out := sharingV1{
-		Enabled: value(s.Enabled, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
+		Enabled: value(s.WholeGPUs, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
 		TimeSlice: string(s.TimeSlice), MaxClients: value(s.MaxClients, max(48, replicas)),
-		OneClient: s.OneClient, ExclusiveProcess: s.ExclusiveProcess,
+		OneClient: s.FailRequestsGreaterThanOne, ExclusiveProcess: s.ExclusiveProcess,
 	}
 	if p := s.Partitions; p != nil {
 		out.Partitions = &sharedV1{

@@ -77,7 +77,7 @@ type SwitchPolicy struct {
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaint is the effect of the taint tranche.dev/repartitioning on the node during the
+	// NodeTaint is the effect of the taint tranche.dev/switching on the node during the
 	// switch. NoSchedule also affects pods without GPUs. With Never, only the devices are
 	// tainted. Default: Never.
 	//

@@ -90,7 +90,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != names.TaintNodeRepartitioning {
+		if t.Key != names.TaintNodeSwitching {
 			others = append(others, t)
 		}
 	}

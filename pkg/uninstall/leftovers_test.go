@@ -72,7 +72,7 @@ func leftovers() []runtime.Object {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-scheduler"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
 		markedNode("node-a", map[string]string{"zone": "1", names.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": names.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
-			"example.com/dedicated", names.TaintNodeRepartitioning),
+			"example.com/dedicated", names.TaintNodeSwitching),
 		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
 		markedNode("node-c", map[string]string{"our.own/label-of-old": names.PausedValue}),
 	}

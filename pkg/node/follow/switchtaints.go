@@ -47,7 +47,7 @@ func (f *Follower) desiredTaints(ctx context.Context, status *v1beta1.GPUNodeSta
 	f.taintsFrom = sw
 	f.taints = publisher.SwitchTaints{
 		By:       v1beta1.PublishedTaints{SwitchID: sw.ID, TaintGeneration: sw.TaintGeneration},
-		Value:    names.RepartitioningTaintValue(sw.To.ProfileName),
+		Value:    sw.To.ProfileName,
 		GPUs:     slices.Clone(sw.GPUs),
 		Withhold: sw.Withhold,
 	}

@@ -55,7 +55,7 @@ app.kubernetes.io/component: web
 
 {{/* The key of the controller's taints, and what it sets labels to that pause clients. */}}
 {{- define "tranche.taint" -}}
-tranche.dev/repartitioning
+tranche.dev/switching
 {{- end }}
 
 {{- define "tranche.paused" -}}

@@ -96,7 +96,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		{"apply-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
 		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
 		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
-		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
+		{"rollback-deadline", "deadline of the state RollingBack", &d.RollingBack},
 		{"client-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
@@ -129,7 +129,7 @@ func (c *config) check() error {
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{
 		"planning-deadline": d.Planning, "taint-deadline": d.Tainted, "apply-deadline": d.Applying, "reboot-deadline": d.Rebooting,
-		"verify-deadline": d.Verifying, "roll-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
+		"verify-deadline": d.Verifying, "rollback-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)

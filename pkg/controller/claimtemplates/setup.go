@@ -31,7 +31,7 @@ func CacheObjects() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}:                        {Transform: trimPod},
 		&corev1.Namespace{}:                  {Transform: trimNamespace},
-		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{names.LabelFromAmount: "true"})},
+		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{names.LabelCreatedFrom: names.CreatedFromAmount})},
 	}
 }
 

@@ -282,7 +282,7 @@ func named(t *testing.T, name string) (found string) {
 }
 
 // controllerMetric finds the metrics of the controller.
-var controllerMetric = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
+var controllerMetric = regexp.MustCompile("^`tranche_(switch|unplanned|defragmentation|gpu_node|plan|pending)")
 
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {

@@ -109,7 +109,9 @@ func (p *ChartProfiles) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func ofChart(p *v1beta1.PartitionProfile) bool { return p.Labels[names.LabelCreatedFrom] == names.CreatedFromChart }
+func ofChart(p *v1beta1.PartitionProfile) bool {
+	return p.Labels[names.LabelCreatedFrom] == names.CreatedFromChart
+}
 
 // keep creates or updates the object of a file. Objects of persons are not changed.
 func (p *ChartProfiles) keep(ctx context.Context, want, there *v1beta1.PartitionProfile) error {

@@ -272,14 +272,14 @@ func TestMetrics(t *testing.T) {
 	w.e.metrics = newMetrics(registry)
 	w.explained()
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tranche_waiting_pods Pods that wait because of their claims, by the reason of their event.
-# TYPE tranche_waiting_pods gauge
-tranche_waiting_pods{reason="DevicesHeld"} 2
-# HELP tranche_waiting_pods_unexplained Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
-# TYPE tranche_waiting_pods_unexplained gauge
-tranche_waiting_pods_unexplained{reason="TooLong"} 0
-tranche_waiting_pods_unexplained{reason="TooMany"} 0
-`), "tranche_waiting_pods", "tranche_waiting_pods_unexplained"))
+# HELP tranche_pending_pods Pods that wait because of their claims, by the reason of their event.
+# TYPE tranche_pending_pods gauge
+tranche_pending_pods{reason="DevicesHeld"} 2
+# HELP tranche_pending_pods_unexplained Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
+# TYPE tranche_pending_pods_unexplained gauge
+tranche_pending_pods_unexplained{cause="TooLong"} 0
+tranche_pending_pods_unexplained{cause="TooMany"} 0
+`), "tranche_pending_pods", "tranche_pending_pods_unexplained"))
 }
 
 // 200 demands and 20,000 pods are remembered for 5,000 nodes in little memory, and counted quickly.

@@ -59,23 +59,6 @@ const (
 	AnnotationSystemNamespace = "tranche.dev/system-namespace"
 )
 
-// The values of LabelCreatedFrom.
-const (
-	CreatedFromChart     = "Chart"
-	CreatedFromConfigMap = "ConfigMap"
-	CreatedFromAmount    = "Amount"
-)
-
-// DriverUpgradeAll is the value of LabelDriverUpgrade that releases the drivers of all vendors.
-const DriverUpgradeAll = "all"
-
-// DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
-const DefragmentationAllowed = "true"
-
-// PausedValue replaces "true" in a Node's label that starts a client of GPUs, while the client
-// is paused.
-const PausedValue = "paused-for-tranche"
-
 // ControllerName is the name of the controller's Lease, and the reporting component of its
 // events.
 const ControllerName = "tranche-controller"

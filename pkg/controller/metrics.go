@@ -101,7 +101,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	overdue, now := 0, c.r.Clock.Now()
 	for i := range all.Items {
 		s := &all.Items[i].Status
-		states[cmp.Or(s.State, stateUnknown)]++
+		states[cmp.Or(s.State, names.StateUnknown)]++
 		if s.Switch != nil && s.Switch.DeadlineTime != nil && now.Sub(s.Switch.DeadlineTime.Time) > callTimeout {
 			overdue++
 		}
@@ -161,11 +161,8 @@ func behindSince(s *v1beta1.GPUNodeStatus, notReady time.Time) time.Time {
 	return notReady
 }
 
-// stateUnknown counts GPUNodes that the controller has given no state yet.
-const stateUnknown v1beta1.State = "Unknown"
-
 var allStates = []v1beta1.State{
 	v1beta1.Idle, v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying,
 	v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed,
-	stateUnknown,
+	names.StateUnknown,
 }

@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.forgetPods(name, pods.Items)
 	project := namespace.Labels[names.LabelTranslate]
-	if slices.Contains(r.Projects, kai) {
+	if slices.Contains(r.Projects, names.TranslateKAI) {
 		r.warnIgnored(name, project, pods.Items)
 	}
 	if namespace.DeletionTimestamp != nil {

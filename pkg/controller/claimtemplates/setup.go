@@ -23,7 +23,7 @@ import (
 )
 
 // Projects are the values of the namespace label tranche.dev/translate.
-var Projects = []string{kai, "hami", "nos"}
+var Projects = []string{names.TranslateKAI, names.TranslateHAMi, names.TranslateNos}
 
 // CacheObjects keep in memory only what is needed of pods and namespaces, and only templates
 // of the controller.

@@ -79,9 +79,9 @@ func (m *Metrics) Finding(reason string, err error) {
 
 func result(err error) string {
 	if err != nil {
-		return "Failed"
+		return names.OutcomeFailed
 	}
-	return "Succeeded"
+	return names.OutcomeSucceeded
 }
 
 // Phase implements claim.Observer.

@@ -97,9 +97,9 @@ const (
 const (
 	// ReasonPluginSilent: the plugin did not respond in time. Check the node's plugin.
 	ReasonPluginSilent = "PluginSilent"
-	// ReasonInvalidPlan: the plugin named GPUs that the node does not have. Restart its pod;
+	// ReasonInvalidReport: the plugin named GPUs that the node does not have. Restart its pod;
 	// if it recurs, report a bug.
-	ReasonInvalidPlan = "InvalidPlan"
+	ReasonInvalidReport = "InvalidReport"
 	// ReasonDrainBlocked: a pod cannot be evicted, so none was: `status.switch.blockers`
 	// names it. Change its PodDisruptionBudget, delete it, or set `afterDeadline: Force`.
 	ReasonDrainBlocked = "DrainBlocked"

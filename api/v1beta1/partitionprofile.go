@@ -16,7 +16,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.spec.rules[*].sharing.replicas`
 // +kubebuilder:printcolumn:name="After Deadline",type=string,JSONPath=`.spec.switch.afterDeadline`,priority=1
 // +kubebuilder:printcolumn:name="Reboot",type=string,JSONPath=`.spec.switch.reboot`,priority=1
-// +kubebuilder:printcolumn:name="From Chart",type=string,JSONPath=`.metadata.labels.tranche\.dev/from-chart`,priority=1
+// +kubebuilder:printcolumn:name="Created From",type=string,JSONPath=`.metadata.labels.tranche\.dev/created-from`,priority=1
 // +kubebuilder:printcolumn:name="Rules",type=string,JSONPath=`.spec.rules`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PartitionProfile struct {
@@ -77,7 +77,7 @@ type SwitchPolicy struct {
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaintEffect is the effect of the taint tranche.dev/repartitioning on the node during
+	// NodeTaintEffect is the effect of the taint tranche.dev/switching on the node during
 	// the switch. NoSchedule also affects pods without GPUs. With None, only the devices are
 	// tainted. Default: None.
 	//

@@ -25,7 +25,7 @@ import (
 type config struct {
 	metricsAddress, healthAddress string
 	leaderElect                   bool
-	leaseNamespace                string
+	systemNamespace               string
 	profilesDirs                  []string
 	translate                     []string
 	explain                       waiting.Options
@@ -65,7 +65,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0 disables it")
 	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0 disables it")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
-	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
+	flags.StringVar(&c.systemNamespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche, with the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
@@ -96,7 +96,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		{"apply-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
 		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
 		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
-		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
+		{"rollback-deadline", "deadline of the state RollingBack", &d.RollingBack},
 		{"monitoring-deadline", "time for paused monitoring pods to end; then GPUs are changed anyway", &d.Monitoring},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
@@ -129,7 +129,7 @@ func (c *config) check() error {
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{
 		"planning-deadline": d.Planning, "taint-deadline": d.Tainted, "apply-deadline": d.Applying, "reboot-deadline": d.Rebooting,
-		"verify-deadline": d.Verifying, "roll-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
+		"verify-deadline": d.Verifying, "rollback-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)

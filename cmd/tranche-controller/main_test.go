@@ -65,7 +65,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	addFlags(set, &c)
 	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
 	require.NoError(t, c.check())
-	assert.Equal(t, "tranche-system", c.leaseNamespace)
+	assert.Equal(t, "tranche-system", c.systemNamespace)
 	assert.Equal(t, names.TaintStartup, c.options.StartupTaint)
 	require.NoError(t, set.Parse([]string{
 		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--monitoring-namespaces=c,d", "--leader-elect=false", "--startup-taint=a.b/c",

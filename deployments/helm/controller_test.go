@@ -77,7 +77,7 @@ func TestControllerFlags(t *testing.T) {
 	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
 		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--monitoring-deadline": d.Monitoring,
-		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
+		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--rollback-deadline": d.RollingBack,
 		"--drain-deadline": 10 * time.Minute,
 	} {
 		got, err := time.ParseDuration(flags[flag])

@@ -185,7 +185,7 @@ func TestDashboard(t *testing.T) {
 	for _, v := range dashboard.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	require.Equal(t, []string{"datasource", "node", "model", "namespace"}, variables)
+	require.Equal(t, []string{"datasource", "node", "product_name", "namespace"}, variables)
 
 	ids, places := map[int]bool{}, map[string]string{}
 	asked := ""
@@ -213,7 +213,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	for _, name := range known {
-		if !slices.Contains([]string{"tranche_claim_phase_duration_seconds", "tranche_share_info", "tranche_share_ratio"}, name) {
+		if !slices.Contains([]string{"tranche_claim_operation_phase_duration_seconds", "tranche_share_info", "tranche_share_allocated_ratio"}, name) {
 			assert.Contains(t, asked, name, "no panel shows it")
 		}
 	}

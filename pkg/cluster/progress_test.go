@@ -80,8 +80,8 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
 	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
-	assert.Equal(t, "no profile", cluster.TaintProfile("none"))
-	assert.Equal(t, "profile cpx", cluster.TaintProfile("cpx"))
+	assert.Equal(t, "no profile", cluster.ProfileText(""))
+	assert.Equal(t, "profile cpx", cluster.ProfileText("cpx"))
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())

@@ -160,7 +160,7 @@ func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
 	w.stays(n, "cpx")
 	assert.False(t, w.podThere("web"))
 	assert.Equal(t, 1, w.writes["delete *v1.Pod"])
-	assert.Contains(t, strings.Join(w.events.texts, "\n"), "web Normal Repartitioning: Deleted after the deadline")
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "web Normal EvictedForSwitch: Deleted after the deadline")
 }
 
 func TestADriverReloadThatFails(t *testing.T) {

@@ -15,7 +15,7 @@ func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1beta1.GPUNode, node
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
 	if sw.Policy.NodeTaintEffect == v1beta1.NodeTaintNoSchedule || sw.NodeTaintRequired || sw.RebootRequired {
-		taint = &corev1.Taint{Key: names.TaintNodeRepartitioning, Value: names.RepartitioningTaintValue(sw.To.ProfileName), Effect: corev1.TaintEffectNoSchedule}
+		taint = &corev1.Taint{Key: names.TaintNodeSwitching, Value: sw.To.ProfileName, Effect: corev1.TaintEffectNoSchedule}
 	}
 	probe := node.DeepCopy()
 	setNode(probe, taint, sw.PausedLabels, r.PauseLabels)

@@ -198,7 +198,7 @@ func (c *chaos) second() {
 // addPod adds a pod as the scheduler would: not on a GPU that is tainted.
 func (c *chaos) addPod() {
 	gpuID := c.pick(gpuA, gpuB)
-	if c.taintedGPUs("node-a")[gpuID] != "" || c.node.dropped && c.gpuNode("node-a").Status.RequestsTaints() {
+	if _, tainted := c.taintedGPUs("node-a")[gpuID]; tainted || c.node.dropped && c.gpuNode("node-a").Status.RequestsTaints() {
 		return
 	}
 	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, gpuID)) > 0 {

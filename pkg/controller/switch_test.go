@@ -44,7 +44,7 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, v1beta1.ResultSucceeded, h.Result)
 	assert.Equal(t, int32(1), h.EvictedPods)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
-	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
+	assert.Contains(t, w.events.texts, "web Normal EvictedForSwitch: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
@@ -176,7 +176,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeSwitching, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

@@ -232,9 +232,9 @@ func (p Partition) Placement() Placement {
 }
 
 // Label names the partition within what the API takes as a taint's value:
-// "1g.10gb-me_4".
+// "1g.10gb-plus-me_4".
 func (p Partition) Label() string {
-	return strings.ReplaceAll(p.Profile, "+", "-") + "_" + strconv.Itoa(p.Start)
+	return spellVariant.Replace(p.Profile) + "_" + strconv.Itoa(p.Start)
 }
 
 // Is reports whether the partition fills exactly this placement, or what it is a

@@ -154,7 +154,7 @@ func TestPositionsOfStaticPartitions(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
-	const third = card0 + "-mig-1g-10gb-me-3"
+	const third = card0 + "-mig-1g-10gb-plus-me-3"
 	withEngines := func() []string {
 		all := slices.DeleteFunc(deviceNames(devicesOn(t, s.machine, card0)), func(name string) bool { return !strings.Contains(name, "-me-") })
 		slices.Sort(all)

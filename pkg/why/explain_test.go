@@ -123,7 +123,7 @@ func TestScheduled(t *testing.T) {
 			w.in.NodeEvents = []corev1.Event{warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
 		}},
 		"stuck-elsewhere": {why.Terminating, func(w *world, p *corev1.Pod) {
-			w.in.Classes[0].Annotations = map[string]string{"tranche.dev/namespace": "gpu-drivers"}
+			w.in.Classes[0].Annotations = map[string]string{"tranche.dev/system-namespace": "gpu-drivers"}
 			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
 		}},
 		"gpu-gone": {why.Running, func(w *world, p *corev1.Pod) {

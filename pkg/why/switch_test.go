@@ -24,7 +24,7 @@ func (w *world) switched(node, profile string) {
 		if s := &w.in.Slices[i].Spec; *s.NodeName == node {
 			for j := range s.Devices {
 				s.Devices[j].Taints = append(s.Devices[j].Taints, resourceapi.DeviceTaint{
-					Key: names.TaintRepartitioning, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+					Key: names.TaintSwitching, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 				})
 			}
 		}
@@ -96,13 +96,13 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-unreadable": {why.NoRoom, func(t *testing.T) *world { // nobody may read GPUNodes, or they are late
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.switched("node-a", "none")
+			w.switched("node-a", "")
 			w.pod(request("gpu", small))
 			return w
 		}},
 		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintNodeRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintNodeSwitching, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.gpuNodes(draining(w)).pod(request("gpu", small))
 			return w
 		}},

@@ -160,7 +160,7 @@ func (p *plugins) taint(ctx context.Context, n *plugin, s *v1beta1.GPUNodeStatus
 	value := ""
 	if s.RequestsTaints() {
 		want = &v1beta1.PublishedTaints{SwitchID: s.Switch.ID, TaintGeneration: s.Switch.TaintGeneration}
-		gpus, value = append(gpus, s.Switch.GPUs...), names.RepartitioningTaintValue(s.Switch.To.ProfileName)
+		gpus, value = append(gpus, s.Switch.GPUs...), s.Switch.To.ProfileName
 	}
 	if ptr.Equal(want, n.taints) {
 		return nil
@@ -254,7 +254,7 @@ func devices(n *plugin, gpuIndex int) []resourceapi.Device {
 			},
 		}
 		if slices.Contains(n.tainted, gpuName(gpuIndex)) {
-			all[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			all[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintSwitching, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	return all

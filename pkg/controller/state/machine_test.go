@@ -61,7 +61,7 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, never published":                 {node: inState(v1beta1.Tainted, unpublished), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
 		"tainted, no answer":                       {node: inState(v1beta1.Tainted, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
 		"tainted, it does not fit any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskRefused)), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultFailed},
-		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidPlan, result: v1beta1.ResultFailed},
+		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidReport, result: v1beta1.ResultFailed},
 		"tainted, another GPU changes, too":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, another GPU shrinks":             {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, nothing changes any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes())), facts: after(soon, held), state: v1beta1.Applying},

@@ -45,7 +45,7 @@ func (e *evaluation) planning() {
 func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1beta1.ResultFailed, names.ReasonInvalidPlan, wrong)
+		e.fail(v1beta1.ResultFailed, names.ReasonInvalidReport, wrong)
 		return
 	}
 	switch {
@@ -110,7 +110,7 @@ func (e *evaluation) tainted() {
 		return
 	}
 	if wrong := e.invalid(report); wrong != "" {
-		e.stop(names.ReasonInvalidPlan, wrong)
+		e.stop(names.ReasonInvalidReport, wrong)
 		return
 	}
 	if gpus, shrinks := grown(sw, report); !sameSets(sw, gpus, shrinks) {

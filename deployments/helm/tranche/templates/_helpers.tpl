@@ -55,7 +55,7 @@ app.kubernetes.io/component: web
 
 {{/* The key of the controller's taints, and what it sets labels to that pause monitoring pods. */}}
 {{- define "tranche.taint" -}}
-tranche.dev/repartitioning
+tranche.dev/switching
 {{- end }}
 
 {{- define "tranche.paused" -}}
@@ -201,12 +201,9 @@ app.kubernetes.io/component: kubelet-plugin
 {{- join "," $pairs -}}
 {{- end }}
 
-{{/*
-A MIG profile as part of an object's name. The order matters: a name of the RTX
-PRO 6000 ends in -me (without media engines), another one in +me (with one).
-*/}}
+{{/* A MIG profile as part of an object's name: 1g.24gb+me is 1g-24gb-plus-me, 1g.24gb-me is 1g-24gb-no-me. */}}
 {{- define "tranche.mig.name" -}}
-{{- . | replace "-me" "-nome" | replace "+me.all" "-meall" | replace "+" "-" | replace "." "-" -}}
+{{- . | replace "-me" "-no-me" | replace "+" "-plus-" | replace "." "-" -}}
 {{- end }}
 
 {{/*

@@ -91,13 +91,13 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		value      *time.Duration
 	}{
 		{"planning-deadline", "deadline of the state Planning", &d.Planning},
-		{"taint-deadline", "deadline of the state Tainted", &d.Tainted},
+		{"tainted-deadline", "deadline of the state Tainted", &d.Tainted},
 		{"force-deadline", "time for deleted pods to end after the drain deadline", &d.Force},
-		{"apply-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
-		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
-		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
-		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
-		{"client-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
+		{"applying-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
+		{"rebooting-deadline", "deadline of the state Rebooting", &d.Rebooting},
+		{"verifying-deadline", "deadline of the state Verifying", &d.Verifying},
+		{"rolling-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
+		{"clients-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
 	}
@@ -128,14 +128,14 @@ func (c *config) check() error {
 	}
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{
-		"planning-deadline": d.Planning, "taint-deadline": d.Tainted, "apply-deadline": d.Applying, "reboot-deadline": d.Rebooting,
-		"verify-deadline": d.Verifying, "roll-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
+		"planning-deadline": d.Planning, "tainted-deadline": d.Tainted, "applying-deadline": d.Applying, "rebooting-deadline": d.Rebooting,
+		"verifying-deadline": d.Verifying, "rolling-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)
 		}
 	}
-	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "client-deadline": d.Clients} {
+	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "clients-deadline": d.Clients} {
 		if value < 0 {
 			return fmt.Errorf("--%s is %s, it must not be less than 0", name, value)
 		}

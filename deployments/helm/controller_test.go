@@ -76,8 +76,8 @@ func TestControllerFlags(t *testing.T) {
 	flags := flagsOf(container)
 	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
-		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
-		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
+		"--planning-deadline": d.Planning, "--tainted-deadline": d.Tainted, "--force-deadline": d.Force, "--clients-deadline": d.Clients,
+		"--applying-deadline": d.Applying, "--rebooting-deadline": d.Rebooting, "--verifying-deadline": d.Verifying, "--rolling-back-deadline": d.RollingBack,
 		"--drain-deadline": 10 * time.Minute,
 	} {
 		got, err := time.ParseDuration(flags[flag])

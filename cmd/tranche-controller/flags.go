@@ -69,7 +69,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
-	flags.Float64Var(&c.explain.PerSecond, "explain-pending-rate", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
+	flags.Float64Var(&c.explain.PerSecond, "explain-pending-max-calls-per-second", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
 	flags.DurationVar(&c.defragment.After, "defragment-after", c.defragment.After, "time after which other pods are moved if a pod that waits for its claims then fits; 0: never")
 	flags.IntVar(&c.defragment.MaxPods, "defragment-max-pods", c.defragment.MaxPods, "pods that are moved for one pod, at most")
 	flags.IntVar(&c.defragment.PerHour, "defragment-evictions-per-hour", c.defragment.PerHour, "pods that are evicted for this in an hour, at most, in the whole cluster")
@@ -117,7 +117,7 @@ func (c *config) check() error {
 		return errors.New("--workers is less than 1")
 	}
 	if c.explain.After < 0 || c.explain.PerSecond <= 0 {
-		return errors.New("--explain-pending-after is less than 0, or --explain-pending-rate is not more than 0")
+		return errors.New("--explain-pending-after is less than 0, or --explain-pending-max-calls-per-second is not more than 0")
 	}
 	if n := len(c.options.PauseLabels); n > v1beta1.MaxPausedLabels {
 		return fmt.Errorf("--pause-labels has %d labels, at most %d are possible", n, v1beta1.MaxPausedLabels)

@@ -41,7 +41,7 @@ func TestBadFlags(t *testing.T) {
 		"which ConfigMap": {[]string{"--follow-labels=mig-parted=gpu-operator/mig"}, `"gpu-operator/mig" is not NAMESPACE/NAME/KEY of a ConfigMap`},
 		"which slices":    {[]string{"--follow-labels=device-plugin"}, `"" is not NAMESPACE/NAME of a ConfigMap`},
 		"no such project": {[]string{"--translate=kai,volcano"}, `--translate: "volcano" is none of kai, hami, nos`},
-		"no rate":         {[]string{"--explain-pending-rate=0"}, "--explain-pending-rate is not more than 0"},
+		"no rate":         {[]string{"--explain-pending-max-calls-per-second=0"}, "--explain-pending-max-calls-per-second is not more than 0"},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
 		"too many labels": {[]string{"--pause-labels=" + strings.Repeat("a,", 16) + "a"}, "--pause-labels has 17 labels, at most 16 are possible"},
 		"too many moves":  {[]string{"--defragment-max-pods=17"}, "--defragment-max-pods is not from 1 to 16"},

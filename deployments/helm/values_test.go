@@ -43,6 +43,7 @@ func TestBadValues(t *testing.T) {
 		"more than all":         {"controller.maxUnavailable=101%", []string{"/controller/maxUnavailable"}},
 		"a deadline in seconds": {"controller.drainDeadline=600", []string{"/controller/drainDeadline", "want string"}},
 		"a deadline in days":    {"controller.deadlines.applying=1d", []string{"/controller/deadlines/applying"}},
+		"no interval":           {"kubeletPlugin.usage.interval=0m0s", []string{"/kubeletPlugin/usage/interval"}},
 		"no such deadline":      {"controller.deadlines.rollback=1m", []string{"/controller/deadlines", "'rollback' not allowed"}},
 		"after the deadline":    {"controller.afterDeadline=force", []string{"/controller/afterDeadline", "'GiveUp', 'Force'"}},
 		"a label and its value": {"controller.pauseLabels={a.b/c=true}", []string{"/controller/pauseLabels/0"}},

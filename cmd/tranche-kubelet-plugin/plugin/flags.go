@@ -29,7 +29,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.StringVar(&o.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program for CDI hooks, copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "directory of the MPS daemons, the same path here and on the host")
 	c.MPSSharedMemory = mps.DefaultShmSize
-	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory", "size of the /dev/shm that the containers of one MPS daemon share")
+	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory-size", "size of the /dev/shm that the containers of one MPS daemon share")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs that another system serves")
 	flags.Var(nodeSelector{&c.ManagedNodes}, "managed-nodes", "labels of the nodes whose GPUs Tranche manages (example.com/tranche=true); empty: all")

@@ -155,10 +155,10 @@ func TestMemoryModes(t *testing.T) {
 	}
 	objects := decode(t, render(t, chart))
 	assert.False(t, has(objects))
-	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
-	objects = decode(t, render(t, chart, "--set", "amd.memoryModes.enabled=true"))
+	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-partitions")
+	objects = decode(t, render(t, chart, "--set", "amd.memoryPartitions.enabled=true"))
 	assert.True(t, has(objects))
-	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
+	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-partitions")
 
 	policy := policyNamed(t, objects, "-node-modules")
 	module := object{"metadata": object{"name": "node-a"}}

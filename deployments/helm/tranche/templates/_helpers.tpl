@@ -95,8 +95,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-profiles
 {{- end }}
 
-{{- define "tranche.defaultProfiles.name" -}}
-{{- include "tranche.fullname" . }}-default-profiles
+{{- define "tranche.profileCatalog.name" -}}
+{{- include "tranche.fullname" . }}-profile-catalog
 {{- end }}
 
 {{- define "tranche.devicePluginConfigs.name" -}}

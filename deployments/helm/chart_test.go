@@ -157,7 +157,7 @@ func TestLint(t *testing.T) {
 	require.NoError(t, err, "%s%s", out, errOut)
 }
 
-// isProfileCatalog finds the name of the ConfigMap of default profiles.
+// isProfileCatalog finds the name of the ConfigMap of the catalog of profiles.
 var isProfileCatalog = regexp.MustCompile(`(?m)^  name: \S+-profile-catalog$`)
 
 func TestGolden(t *testing.T) {

@@ -34,7 +34,7 @@ func TestBadValues(t *testing.T) {
 		"force that is a word":  {"uninstall.force=yes", []string{"/uninstall/force", "want boolean"}},
 		"simulator below /":     {"simulate.root=/simulate", []string{"/simulate/root"}},
 		"another driver":        {"simulate.nvidiaDriver=536", []string{"/simulate/nvidiaDriver", "615"}},
-		"amounts":               {"shareAmounts.enabled=strict", []string{"/shareAmounts/enabled", "want boolean"}},
+		"amounts":               {"shareAmountChecks.enabled=strict", []string{"/shareAmountChecks/enabled", "want boolean"}},
 		"no controllers":        {"controller.replicas=0", []string{"/controller/replicas", "minimum"}},
 		"no node at once":       {"controller.maxUnavailable=0", []string{"/controller/maxUnavailable", "minimum"}},
 		"nothing at once":       {"controller.maxUnavailable=0%", []string{"/controller/maxUnavailable"}},

@@ -84,8 +84,8 @@ func TestSettingsNeedNoRestart(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	const rule = "profiles.a.rules[0]."
 	all := map[string]refusal{
-		"name":                  {"profiles.A_b.rules[0].extendedResource.as=Whole", []string{"/profiles", "'A_b' not allowed"}},
-		"spec around the rules": {"profiles.a.spec.rules[0].extendedResource.as=Whole", []string{"/profiles/a", "'spec' not allowed"}},
+		"name":                  {"profiles.A_b.rules[0].extendedResource.device=GPU", []string{"/profiles", "'A_b' not allowed"}},
+		"spec around the rules": {"profiles.a.spec.rules[0].extendedResource.device=GPU", []string{"/profiles/a", "'spec' not allowed"}},
 		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
 		"misplaced key":         {rule + "replicas=2", []string{"/profiles/a/rules/0", "'replicas' not allowed"}},
 		"no replicas":           {rule + "sharing.replicas=0", []string{"/profiles/a/rules/0/sharing/replicas", "minimum"}},
@@ -102,7 +102,7 @@ func TestBadSettings(t *testing.T) {
 		"time slice":            {rule + "sharing.timeSlice=long", []string{"/sharing/timeSlice", "'Long'"}},
 		"plus variant":          {rule + "sharing.partitions.profiles={1g.10gb+me}", []string{"/sharing/partitions/profiles/0"}},
 		"units of nothing":      {rule + "sharing.partitions.units={Fraction}", []string{"/sharing/partitions", "'profiles'"}},
-		"extended resource":     {rule + "extendedResource.as=Half", []string{"/extendedResource/as"}},
+		"extended resource":     {rule + "extendedResource.device=Half", []string{"/extendedResource/device"}},
 		"vendor":                {rule + "gpus.vendor=NVIDIA", []string{"/gpus/vendor", "'nvidia', 'amd'"}},
 		"address":               {rule + "gpus.pciAddresses={c1:00.0}", []string{"/gpus/pciAddresses/0"}},
 		"index":                 {rule + "gpus.indexes={-1}", []string{"/gpus/indexes/0"}},

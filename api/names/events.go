@@ -140,7 +140,7 @@ const (
 	EventPlanStep = "PlanStep"
 	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
 	EventPlanStopped = "PlanStopped"
-	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
+	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back from the newest revision.
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"

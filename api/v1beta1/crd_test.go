@@ -149,9 +149,11 @@ func TestDefaults(t *testing.T) {
 		want.Spec.Default()
 		assert.Equal(t, want.Spec, stored.Spec, spec)
 	}
-	plan := decode(t, "kind: PartitionPlan\nspec: {strategy: {order: {}}}")
-	defaulting.Default(plan, load(t, "partitionplans").structural)
-	assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"])
+	for _, spec := range []string{"", "strategy: {}", "strategy: {order: {}}"} {
+		plan := decode(t, "kind: PartitionPlan\nspec: {"+spec+"}")
+		defaulting.Default(plan, load(t, "partitionplans").structural)
+		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"], spec)
+	}
 }
 
 // The API server changes nothing of what the controller and the plugin write.

@@ -69,7 +69,7 @@ var listedValues = []values{
 	{"Values of labels", "tranche.dev/defragmentation", "api/names", "Defragmentation"},
 	{"Values of labels", "tranche.dev/driver-upgrade", "api/names", "DriverUpgrade"},
 	{"Values of labels", "tranche.dev/driver-upgrade", "pkg/gpu", "Vendor"},
-	{"Values of labels", "tranche.dev/gpu-client", "api/names", "Paused"},
+	{"Values of labels", "tranche.dev/gpu-monitoring", "api/names", "Paused"},
 	{"Values of labels", "tranche.dev/translate", "api/names", "Translate"},
 	{"Values of taints", "gpu.tranche.dev/unhealthy", "pkg/gpu", "Cause"},
 	{"Values of labels of metrics", "cause", "api/names", "Unexplained"},

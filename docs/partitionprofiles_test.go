@@ -140,7 +140,7 @@ func describe(p *v1beta1.PartitionProfile) string {
 			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
 		}
 		if e := r.ExtendedResource; e != nil {
-			text = append(text, "`extendedResource: {as: "+string(e.As)+"}`")
+			text = append(text, "`extendedResource: {device: "+string(e.Device)+"}`")
 		}
 		if r.Unchanged {
 			text = append(text, "unchanged")

@@ -77,8 +77,8 @@ const (
 	// EventProfileDoesNotFit (Warning): the node's GPUs no longer fit the profile, because
 	// one was removed.
 	EventProfileDoesNotFit = "ProfileDoesNotFit"
-	// EventProfileUnknown (Warning): the stored profile cannot be read, and is requested
-	// from the controller again.
+	// EventProfileUnknown (Warning): the stored profile cannot be read: why. It is requested from
+	// the controller again, or, if a newer version wrote it, stays.
 	EventProfileUnknown = "ProfileUnknown"
 	// EventGPURemoved (Normal): a GPU from before the reboot is gone, so profiles no longer
 	// count it.
@@ -140,7 +140,7 @@ const (
 	EventPlanStep = "PlanStep"
 	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
 	EventPlanStopped = "PlanStopped"
-	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
+	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back from the newest revision.
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"

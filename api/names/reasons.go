@@ -75,7 +75,11 @@ const (
 	ReasonInvalidWindow = "InvalidWindow"
 	// ReasonUndoing: nodes go back to an earlier revision.
 	ReasonUndoing = "Undoing"
-	// ReasonUndone: the nodes have the earlier revision again. Change the profile to continue.
+	// ReasonFallbackNotFound: `status.history` does not have `spec.rejected.fallback`. Remove it for
+	// the last complete revision.
+	ReasonFallbackNotFound = "FallbackNotFound"
+	// ReasonUndone: the nodes have an earlier revision again, or what they would have without the
+	// plan. Change the profile to continue.
 	ReasonUndone = "Undone"
 	// ReasonBlocked: the remaining nodes are set aside or not ready.
 	ReasonBlocked = "Blocked"
@@ -83,7 +87,7 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonNoNodes: the plan has no nodes. Check its nodeSelector and other plans' priority.
 	ReasonNoNodes = "NoNodes"
-	// ReasonInvalidSelector: the nodeSelector is invalid, so the plan selects no node.
+	// ReasonInvalidSelector: the nodeSelector is invalid. The plan keeps its nodes, and starts none.
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonNodesFailed: nodes have failed: `status.failedNodes` lists them.
 	ReasonNodesFailed = "NodesFailed"

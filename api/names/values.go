@@ -34,7 +34,7 @@ const DriverUpgradeAll = "all"
 const DefragmentationAllowed = "true"
 
 // PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
-// is paused.
+// are paused.
 const PausedValue = "paused-for-tranche"
 
 // The values of LabelTranslate.

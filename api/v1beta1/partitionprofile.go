@@ -221,12 +221,12 @@ type XCP struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || !has(self.extendedResource.profile) || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.extendedResource.profile.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".extendedResource.profile"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.sharing) || self.sharing.wholeGPUs",message="is Replica, and sharing.wholeGPUs is false: there are no replicas",fieldPath=".extendedResource.as"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.sharing) || !has(self.sharing.wholeGPUs) || self.sharing.wholeGPUs",message="is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",fieldPath=".extendedResource.device"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is GPUReplica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.device"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.migSupport) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.migSupport selects those of NVIDIA",fieldPath=".xcp"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.device"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
@@ -260,13 +260,13 @@ type Rule struct {
 
 // ExtendedResource defines which device a unit of a vendor's extended resource is.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.as == 'Partition'",message="is for as: Partition only",fieldPath=".profile"
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.device == 'Partition'",message="is for device: Partition only",fieldPath=".profile"
 type ExtendedResource struct {
-	// As is the kind of device: Whole (a whole GPU), Replica (a share of it by fraction),
-	// Partition, or PartitionReplica (a share by fraction of a partition of the only
-	// profile). On a GPU that is not offered in partitions alone, Partition without a profile
-	// means Whole, and PartitionReplica means Replica.
-	As ExtendedResourceKind `json:"as"`
+	// Device is GPU (a whole GPU), GPUReplica (a share of it by fraction), Partition, or
+	// PartitionReplica (a share by fraction of a partition of the only profile). On a GPU that
+	// is not offered in partitions alone, Partition without a profile means GPU, and
+	// PartitionReplica means GPUReplica.
+	Device ExtendedResourceDevice `json:"device"`
 	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition. Default: the
 	// only profile that the GPU is partitioned into.
 	//
@@ -276,17 +276,17 @@ type ExtendedResource struct {
 	Profile string `json:"profile,omitempty"`
 }
 
-// ExtendedResourceKind is the kind of device that a vendor's extended resource means.
+// ExtendedResourceDevice is the device that a vendor's extended resource means.
 //
-// +kubebuilder:validation:Enum=Whole;Replica;Partition;PartitionReplica
-type ExtendedResourceKind string
+// +kubebuilder:validation:Enum=GPU;GPUReplica;Partition;PartitionReplica
+type ExtendedResourceDevice string
 
 // What a vendor's extended resource can mean.
 const (
-	AsWhole            ExtendedResourceKind = "Whole"
-	AsReplica          ExtendedResourceKind = "Replica"
-	AsPartition        ExtendedResourceKind = "Partition"
-	AsPartitionReplica ExtendedResourceKind = "PartitionReplica"
+	DeviceGPU              ExtendedResourceDevice = "GPU"
+	DeviceGPUReplica       ExtendedResourceDevice = "GPUReplica"
+	DevicePartition        ExtendedResourceDevice = "Partition"
+	DevicePartitionReplica ExtendedResourceDevice = "PartitionReplica"
 )
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.

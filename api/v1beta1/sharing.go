@@ -78,7 +78,7 @@ type Sharing struct {
 // SharedPartitions defines which partitions several claims can share.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || self.replicas.all(r, r.profile in self.profiles)",message="names a profile that is not among profiles",fieldPath=".replicas"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || 'Fraction' in self.units",message="is Replica, a share by fraction: add Fraction to units",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'PartitionReplica' || 'Fraction' in self.units",message="is PartitionReplica, a share by fraction: add Fraction to units",fieldPath=".extendedResource.device"
 type SharedPartitions struct {
 	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
 	// engines.
@@ -142,17 +142,17 @@ type PartitionReplicas struct {
 
 // PartitionExtendedResource defines which device a unit of nvidia.com/mig-<profile> is.
 type PartitionExtendedResource struct {
-	// As is the kind of device: Partition, or Replica, a share of one by fraction.
-	As PartitionResourceKind `json:"as"`
+	// Device is Partition, or PartitionReplica, a share of one by fraction.
+	Device PartitionResourceDevice `json:"device"`
 }
 
-// PartitionResourceKind is the kind of device that nvidia.com/mig-<profile> means.
+// PartitionResourceDevice is the device that nvidia.com/mig-<profile> means.
 //
-// +kubebuilder:validation:Enum=Partition;Replica
-type PartitionResourceKind string
+// +kubebuilder:validation:Enum=Partition;PartitionReplica
+type PartitionResourceDevice string
 
 // What nvidia.com/mig-<profile> can mean.
 const (
-	MIGAsPartition PartitionResourceKind = "Partition"
-	MIGAsReplica   PartitionResourceKind = "Replica"
+	MIGDevicePartition        PartitionResourceDevice = "Partition"
+	MIGDevicePartitionReplica PartitionResourceDevice = "PartitionReplica"
 )

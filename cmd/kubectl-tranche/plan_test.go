@@ -137,7 +137,7 @@ func TestReadPlan(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
-	const plan = "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profileName: p}\n"
+	const plan = "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profileName: p, nodeSelector: {}}\n"
 	for name, test := range map[string]struct{ text, err string }{
 		"no plan":         {"kind: Namespace\n", " has no PartitionPlan"},
 		"two plans":       {plan + "---\n" + plan, "there are two PartitionPlans; give one"},

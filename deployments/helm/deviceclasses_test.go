@@ -94,7 +94,7 @@ func TestSwitchedOff(t *testing.T) {
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
 	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true,extendedResources.mig.enabled=false"), extendedSmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
-	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
+	require.Len(t, deviceClasses(t, "--set-json", "deviceClasses.migProfiles=[]"), 19)
 }
 
 // TestDeviceClassSelection runs every class's expression over devices as a node

@@ -223,8 +223,8 @@ func TestDashboard(t *testing.T) {
 func TestRulesWithoutMeasurements(t *testing.T) {
 	on := []string{"--set", "metrics.prometheusRule.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
 	require.Contains(t, strings.Join(render(t, chart, on...), ""), "TrancheGPUNotMeasured")
-	for _, value := range []string{"extraArgs={--usage-interval=0}", "usageInterval=0s", "usageInterval=0m0s"} {
-		off := append(slices.Clone(on), "--set-string", "kubeletPlugin."+value)
+	for _, value := range []string{"extraArgs={--usage-interval=0}", "usage.enabled=false"} {
+		off := append(slices.Clone(on), "--set", "kubeletPlugin."+value)
 		require.NotContains(t, strings.Join(render(t, chart, off...), ""), "TrancheGPUNotMeasured", value)
 	}
 }

@@ -111,7 +111,7 @@ func ruleSays(r *v1beta1.Rule) []string {
 		out = append(out, sharingSays(r.Sharing))
 	}
 	if e := r.ExtendedResource; e != nil {
-		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.As)))
+		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.Device)))
 	}
 	return out
 }

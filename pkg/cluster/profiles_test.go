@@ -43,13 +43,13 @@ func TestWhatARuleSays(t *testing.T) {
 		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},
 		"partitions 1g × 2 + 3g": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
 		"partitioned on demand into 1g 2g, not whole": {MIG: &v1beta1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
-		"extended resource means Replica":             {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsReplica}},
-		"extended resource means cpx":                 {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "cpx"}},
+		"extended resource means GPUReplica":          {ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}},
+		"extended resource means cpx":                 {ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "cpx"}},
 	} {
 		assert.Equal(t, want, strings.Join(ruleSays(r), "; "))
 	}
-	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsWhole}}
-	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means Whole"}, ruleSays(all))
+	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU}}
+	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means GPU"}, ruleSays(all))
 }
 
 func TestWhoHolds(t *testing.T) {

@@ -94,7 +94,7 @@ type Share struct {
 // Amount is what one claim has of a share device.
 type Amount struct {
 	// Memory is in bytes. Of a share by fraction it is worked out from that.
-	Memory int64 `json:"memory,omitempty"`
+	Memory int64 `json:"memoryBytes,omitempty"`
 	// Fraction is in thousandths, zero for a share by memory.
 	Fraction int64 `json:"fraction,omitempty"`
 	// Compute is in percent, zero for no limit.

@@ -90,6 +90,9 @@ func TestForeignPartitionIsNotRemovedBesideAnUnknownProfile(t *testing.T) {
 	m.makeForeign(half0)
 	require.NoError(t, os.WriteFile(m.config.profileFile(), []byte(`{"version":9,"minReader":9}`), 0o600))
 	m.start()
+	unknown := nodetest.AwaitEvent(t, m.api, "ProfileUnknown", m.config.profileFile())
+	assert.Contains(t, unknown, "so the node's profile and its partitions do not change until it can be")
+	assert.Contains(t, unknown, "it has version 9 and needs a plugin that reads version 9, this one reads 1: run the newer version of Tranche")
 	nodetest.AwaitEvent(t, m.api, "ForeignPartition", half0)
 	assert.Equal(t, []string{half0}, m.partitions())
 }

@@ -35,7 +35,7 @@ func profiles() []cluster.Profile {
 	}
 	balanced := static("1g.10gb", ptr.To(int32(2)))
 	balanced.Partitions = append(balanced.Partitions, v1beta1.StaticPartition{Profile: "3g.40gb"})
-	two, replica := int32(2), &v1beta1.ExtendedResource{As: v1beta1.AsReplica}
+	two, replica := int32(2), &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}
 	return cluster.Profiles([]v1beta1.PartitionProfile{
 		profile("dynamic"),
 		profile("all-1g.10gb", v1beta1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),

@@ -65,7 +65,7 @@ func TestShapes(t *testing.T) {
 		"off":                  {"h100x8", "[{mig: {mode: Disabled}}]", []string{"Off"}},
 		"MIG mode only":        {"h100x8", "[{mig: {mode: NoPartitions}}]", []string{"Static"}},
 		"MIG mode out of mode": {"a100-80x8-mig-off", "[{mig: {mode: NoPartitions}}]", []string{"Static"}},
-		"those with MIG": {"mixed", "[{gpus: {migSupport: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {migSupport: Capable}, mig: {mode: NoPartitions}}, {gpus: {migSupport: Incapable}, extendedResource: {as: Replica}, mig: {}}]",
+		"those with MIG": {"mixed", "[{gpus: {migSupport: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {migSupport: Capable}, mig: {mode: NoPartitions}}, {gpus: {migSupport: Incapable}, extendedResource: {device: GPUReplica}, mig: {}}]",
 			[]string{"Off", "Off", "Off", "Off", "Off", "Static", "Static", "", "", "Static"}},
 		"AMD is not without MIG": {"mi300x8", "[{gpus: {migSupport: Incapable}}, {xcp: {computePartition: CPX}}]", []string{"CPX"}},
 		"unchanged":              {"h100x8", "[{gpus: {count: 1}, mig: {mode: Disabled}}, {unchanged: true}]", []string{"Off", ""}},
@@ -109,7 +109,7 @@ func TestShapes(t *testing.T) {
 func TestResolveSharesAsForDoes(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		gpus := machine(t, name)
-		s := fromRules(t, "[{gpus: {productNames: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, extendedResource: {as: Replica}}]")
+		s := fromRules(t, "[{gpus: {productNames: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, extendedResource: {device: GPUReplica}}]")
 		got, err := s.Resolve(gpus, nil)
 		require.NoError(t, err)
 		for i := range gpus {
@@ -154,7 +154,7 @@ func TestUnchanged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Layout{Compute: "CPX", Memory: "NPS1"}, got[gpus[2].PCIAddress].Layout)
 	assert.Equal(t, layouts[gpus[0].PCIAddress], got[gpus[0].PCIAddress].Layout)
-	_, err = fromRules(t, "[{unchanged: true, extendedResource: {as: Partition, profile: 1g.10gb+me}}]").Resolve(gpus[:1], there)
+	_, err = fromRules(t, "[{unchanged: true, extendedResource: {device: Partition, profile: 1g.10gb+me}}]").Resolve(gpus[:1], there)
 	assert.ErrorContains(t, err, "is 1g.10gb+me, which the rule does not offer")
 }
 
@@ -197,10 +197,10 @@ func TestWhatDoesNotFit(t *testing.T) {
 		"memory mode":           {"mi300a4", "[{xcp: {memoryPartition: NPS4}}]", []string{"spec.rules[0].xcp.memoryPartition: GPUs gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the GPU does not have; it has NPS1"}},
 		"two memory modes":      {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {memoryPartition: NPS1}}]", []string{"spec.rules[1].xcp.memoryPartition: is NPS1, and spec.rules[0].xcp.memoryPartition is NPS4: all AMD GPUs of a node share the memory mode"}},
 		"memory of all GPUs":    {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {computePartition: DPX}}]", []string{"spec.rules[1].xcp.computePartition: GPUs", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
-		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].extendedResource.as: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
-		"resource of nothing":   {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"extendedResource.profile: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
-		"resource, not allowed": {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
-		"resource of a mode":    {"mi300x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: dpx}, xcp: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
+		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: GPUReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].extendedResource.device: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
+		"resource of nothing":   {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: 1g.10gb}, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"extendedResource.profile: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
+		"resource, not allowed": {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: 1g.10gb}, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
+		"resource of a mode":    {"mi300x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: dpx}, xcp: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
 		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, xcp: {computePartition: TPX}}, {gpus: {count: 3}}]",
 			nil},
 	} {

@@ -42,7 +42,7 @@ func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string,
 	}
 	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.ExtendedResource = means(v1beta1.AsPartition)
+		rule.ExtendedResource = means(v1beta1.DevicePartition)
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
@@ -69,9 +69,9 @@ const (
 	strategyMixed  = "mixed"
 )
 
-// means is an extended resource of this meaning.
-func means(as v1beta1.ExtendedResourceKind) *v1beta1.ExtendedResource {
-	return &v1beta1.ExtendedResource{As: as}
+// means is an extended resource that means a device.
+func means(device v1beta1.ExtendedResourceDevice) *v1beta1.ExtendedResource {
+	return &v1beta1.ExtendedResource{Device: device}
 }
 
 // strategyOf returns the MIG strategy of a file. If it names none, the GPU operator decides, whose
@@ -130,7 +130,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
-		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{As: v1beta1.MIGAsReplica}
+		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{Device: v1beta1.MIGDevicePartitionReplica}
 		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas.enabled is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
@@ -143,9 +143,9 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.ExtendedResource = means(v1beta1.AsPartitionReplica)
+		rule.ExtendedResource = means(v1beta1.DevicePartitionReplica)
 	default:
-		rule.ExtendedResource = means(v1beta1.AsReplica)
+		rule.ExtendedResource = means(v1beta1.DeviceGPUReplica)
 	}
 	if mps {
 		// As the device plugin's daemon does.

@@ -39,7 +39,7 @@ func TestDevicePluginConfig(t *testing.T) {
 	d := resolved(t, p, h100)
 	assert.True(t, d.Shared)
 	assert.Equal(t, gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: profile.DefaultMaxClients, FailRequestsGreaterThanOne: true, ExclusiveProcess: true}, d.Sharing)
-	assert.Equal(t, v1beta1.ExtendedResource{As: v1beta1.AsReplica}, d.ExtendedResource)
+	assert.Equal(t, v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}, d.ExtendedResource)
 	assert.Equal(t, profile.Default(), resolved(t, p, mi300x))
 	require.NotEmpty(t, p.Notes)
 	assert.Contains(t, p.Notes[0], "flags.failOnInitError: is not used")

@@ -84,7 +84,13 @@ func v1(profile string, rules []v1beta1.Rule) string {
 			hashed.Rules[i].XCP = xcpV1{ComputePartition: x.ComputePartition, MemoryPartition: x.MemoryPartition}
 		}
 		if e := r.ExtendedResource; e != nil {
-			hashed.Rules[i].ExtendedResource = resourceV1{As: string(e.As), Profile: e.Profile}
+			hashed.Rules[i].ExtendedResource = resourceV1{As: string(e.Device), Profile: e.Profile}
+			switch e.Device {
+			case v1beta1.DeviceGPU:
+				hashed.Rules[i].ExtendedResource.As = "Whole"
+			case v1beta1.DeviceGPUReplica:
+				hashed.Rules[i].ExtendedResource.As = "Replica"
+			}
 		}
 	}
 	data, err := json.Marshal(hashed)
@@ -156,7 +162,10 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 		}
 		slices.SortFunc(out.Partitions.Replicas, compareCounts)
 		if e := p.ExtendedResource; e != nil {
-			out.Partitions.ExtendedResource.As = string(e.As)
+			out.Partitions.ExtendedResource.As = string(e.Device)
+			if e.Device == v1beta1.MIGDevicePartitionReplica {
+				out.Partitions.ExtendedResource.As = "Replica"
+			}
 		}
 	}
 	return out

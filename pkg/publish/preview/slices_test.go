@@ -78,7 +78,7 @@ func TestExtendedResources(t *testing.T) {
 		return found
 	}
 	assert.Equal(t, map[string]string{"gpu-0000-11-00-0": "nvidia.com/gpu"}, serving(nil))
-	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, serving(profileOf(t, "{extendedResource: {as: Replica}}")))
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, serving(profileOf(t, "{extendedResource: {device: GPUReplica}}")))
 }
 
 // A driver without MPS limits nothing.

@@ -95,8 +95,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-profiles
 {{- end }}
 
-{{- define "tranche.defaultProfiles.name" -}}
-{{- include "tranche.fullname" . }}-default-profiles
+{{- define "tranche.profileCatalog.name" -}}
+{{- include "tranche.fullname" . }}-profile-catalog
 {{- end }}
 
 {{- define "tranche.devicePluginConfigs.name" -}}
@@ -248,9 +248,7 @@ ConfigMaps that it reads. */}}
 {{- end }}
 {{- end }}
 {{- /* The label of NVIDIA's device plugin is always followed. */}}
-{{- $given := "" }}
-{{- with $formats.devicePlugin }}{{ if .enabled }}{{ $given = .configMap }}{{ end }}{{ end }}
-- {flag: device-plugin, configMap: {{ $given | default (printf "%s/%s" .Release.Namespace (include "tranche.devicePluginConfigs.name" .)) | quote }}, key: ""}
+- {flag: device-plugin, configMap: {{ ($formats.devicePlugin | default dict).configMap | default (printf "%s/%s" .Release.Namespace (include "tranche.devicePluginConfigs.name" .)) | quote }}, key: ""}
 {{- end }}
 
 {{/* A Role that lets a ServiceAccount read one ConfigMap: a dict with root, name, configMap

@@ -145,8 +145,8 @@ func describe(p *v1beta1.PartitionProfile) string {
 		if r.Unchanged {
 			text = append(text, "unchanged")
 		}
-		if r.GPUs != nil && len(r.GPUs.Products) > 0 {
-			text = append(text, "on `"+strings.Join(r.GPUs.Products, "`, `")+"`")
+		if r.GPUs != nil && len(r.GPUs.ProductNames) > 0 {
+			text = append(text, "on `"+strings.Join(r.GPUs.ProductNames, "`, `")+"`")
 		}
 		texts = append(texts, strings.Join(text, "; "))
 	}

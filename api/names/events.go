@@ -140,7 +140,7 @@ const (
 	EventPlanStep = "PlanStep"
 	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
 	EventPlanStopped = "PlanStopped"
-	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
+	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back from the newest revision.
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"
@@ -151,9 +151,11 @@ const (
 	EventDefragmentationSucceeded = "DefragmentationSucceeded"
 	// EventDefragmentationAborted (Warning, on the GPUNode): the waiting pod did not get its devices: why.
 	EventDefragmentationAborted = "DefragmentationAborted"
-	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or others are
-	// evicted for it.
-	EventDefragmentation = "Defragmentation"
+	// EventEvictedForDefragmentation (Normal, on the pod): the pod was evicted to make room for
+	// another one.
+	EventEvictedForDefragmentation = "EvictedForDefragmentation"
+	// EventMakingRoom (Normal, on the pod): other pods are evicted for the pod.
+	EventMakingRoom = "MakingRoom"
 	// EventProfileReplaced (Warning): a label of the node replaced the value of
 	// `spec.profileName`.
 	EventProfileReplaced = "ProfileReplaced"
@@ -164,9 +166,9 @@ const (
 	EventConfigMapValid = "ConfigMapValid"
 	// EventConfigMapPartsIgnored (Normal, on the ConfigMap): parts of it have no counterpart.
 	EventConfigMapPartsIgnored = "ConfigMapPartsIgnored"
-	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
-	// deadline.
-	EventRepartitioning = "Repartitioning"
+	// EventEvictedForSwitch (Normal, on the pod): the pod was evicted for a switch, or deleted
+	// after the deadline.
+	EventEvictedForSwitch = "EvictedForSwitch"
 	// EventAnnotationIgnored (Warning, on the pod): KAI's annotation gives the pod no GPU,
 	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
 	// was created, or because annotations of KAI 0.18 are not translated.

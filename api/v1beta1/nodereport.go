@@ -219,10 +219,10 @@ type GPUReport struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	Vendor string `json:"vendor"`
-	// Product is the product name.
+	// ProductName is the product name, as in the device attribute productName.
 	//
 	// +kubebuilder:validation:MaxLength=64
-	Product string `json:"product"`
+	ProductName string `json:"productName"`
 	// Index is the GPU's index in the vendor's enumeration.
 	Index    int32 `json:"index"`
 	GPUModes `json:",inline"`

@@ -27,11 +27,12 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
-	// Enabled is true if shares of whole GPUs are offered. Default: true. For partitions, see
+	// WholeGPUs is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
 	//
 	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
+	// +kubebuilder:default=true
+	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
 	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
 	// others. Default: TimeSlicing.
 	//
@@ -58,11 +59,11 @@ type Sharing struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient is true if shares that request more than one client are rejected.
-	// Default: false.
+	// FailRequestsGreaterThanOne is true if requests for more than one share, or for more
+	// than one client, are rejected. The name is the device plugin's. Default: false.
 	//
 	// +optional
-	OneClient bool `json:"oneClient,omitempty"`
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// ExclusiveProcess is true if processes that bypass the MPS daemon are rejected, with the
 	// compute mode EXCLUSIVE_PROCESS. For MPS only. Default: false.
 	//

@@ -33,10 +33,10 @@ func TestControllerNodesPolicy(t *testing.T) {
 		labels      = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: " +
 			"nvidia.com/gpu.deploy.dcgm-exporter, nvidia.com/gpu.deploy.dcgm, nvidia.com/gpu.deploy.nvsm, " +
 			"nvidia.com/gpu.deploy.gpu-feature-discovery, nvidia.com/gpu.deploy.client, tranche.dev/gpu-monitoring"
-		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node, and remove tranche.dev/startup"
+		taint = "tranche-controller may change only the taint tranche.dev/switching:NoSchedule of a node, and remove tranche.dev/startup"
 		rest  = "tranche-controller may change only its taints and some labels of a node"
 	)
-	ours := corev1.Taint{Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: names.TaintNodeSwitching, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
 	bare := func() *corev1.Node {
 		return &corev1.Node{

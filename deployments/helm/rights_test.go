@@ -124,7 +124,7 @@ var (
 // TestRights holds what the roles allow against the calls in the code: no right is there
 // that no call needs. That none is missing is for the end-to-end tests to find.
 func TestRights(t *testing.T) {
-	everything := []string{"--set", "amd.memoryModes.enabled=true,nodeLabels.enabled=true,uninstall.force=true,translate.kai.enabled=true,controller.defragmentation.enabled=true"}
+	everything := []string{"--set", "amd.memoryPartitions.enabled=true,nodeLabels.enabled=true,uninstall.force=true,translate.kai.enabled=true,controller.defragmentation.enabled=true"}
 	objects := decode(t, render(t, chart, everything...))
 	for name, test := range map[string]struct {
 		objects []runtime.Object

@@ -80,8 +80,8 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
 	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
-	assert.Equal(t, "no profile", cluster.TaintProfile("none"))
-	assert.Equal(t, "profile cpx", cluster.TaintProfile("cpx"))
+	assert.Equal(t, "no profile", cluster.ProfileText(""))
+	assert.Equal(t, "profile cpx", cluster.ProfileText("cpx"))
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
@@ -124,7 +124,7 @@ func TestRestricts(t *testing.T) {
 		true: {
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}, {MIG: &v1beta1.MIG{Profiles: []string{"1g"}}},
 			{MIG: &v1beta1.MIG{WholeGPUs: ptr.To(false)}}, {XCP: &v1beta1.XCP{ComputePartition: "CPX"}}, {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
-			{Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, {Unchanged: true},
+			{Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}}, {Unchanged: true},
 		},
 		false: {{}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic}}, {XCP: &v1beta1.XCP{}}, {Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {

@@ -38,15 +38,8 @@ func (n Progress) Title() string {
 // ProfileName returns the name of a profile, or "none".
 func ProfileName(profile string) string { return cmp.Or(profile, "none") }
 
-// TaintProfile describes the profile in the value of a taint: "profile cpx", "no profile".
-func TaintProfile(value string) string {
-	if value == "none" {
-		return profileText("")
-	}
-	return profileText(value)
-}
-
-func profileText(profile string) string {
+// ProfileText describes a profile: "profile cpx", "no profile".
+func ProfileText(profile string) string {
 	if profile == "" {
 		return "no profile"
 	}
@@ -125,13 +118,13 @@ func (n Progress) Failure(now time.Time) string {
 	if n.Reason != "" {
 		head += " (" + n.Reason + ")"
 	}
-	text := fmt.Sprintf("%s: %s could not be applied", head, profileText(n.To))
+	text := fmt.Sprintf("%s: %s could not be applied", head, ProfileText(n.To))
 	if n.Message != "" {
 		text += ": " + strings.TrimSuffix(n.Message, ".")
 	}
 	text += "."
 	if n.Reason != names.ReasonRollbackFailed {
-		text += fmt.Sprintf(" The node is unchanged, with %s.", profileText(n.From))
+		text += fmt.Sprintf(" The node is unchanged, with %s.", ProfileText(n.From))
 	}
 	return text + " " + n.again(now)
 }

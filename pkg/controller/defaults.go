@@ -27,7 +27,7 @@ var DefaultMonitoringNamespaces = []string{"gpu-operator", "nvidia-gpu-operator"
 const mostNamed = 5
 
 // hasNodeTaint reports whether our taint is on a node.
-func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintNodeRepartitioning) }
+func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintNodeSwitching) }
 
 // wrap adds what failed to an error; nil stays nil.
 func wrap(err error, format string, args ...any) error {

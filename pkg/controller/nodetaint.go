@@ -14,8 +14,8 @@ import (
 func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node) error {
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
-	if sw.Policy.NodeTaint == v1beta1.NodeTaintNoSchedule || sw.NodeTaintRequired || sw.RebootRequired {
-		taint = &corev1.Taint{Key: names.TaintNodeRepartitioning, Value: names.RepartitioningTaintValue(sw.To.ProfileName), Effect: corev1.TaintEffectNoSchedule}
+	if sw.Policy.NodeTaintEffect == v1beta1.NodeTaintNoSchedule || sw.NodeTaintRequired || sw.RebootRequired {
+		taint = &corev1.Taint{Key: names.TaintNodeSwitching, Value: sw.To.ProfileName, Effect: corev1.TaintEffectNoSchedule}
 	}
 	probe := node.DeepCopy()
 	setNode(probe, taint, sw.PausedLabels, r.PauseLabels)

@@ -33,7 +33,7 @@ func pausable(labels map[string]string, keys []string) map[string]string {
 // node changes.
 func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
 	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == names.TaintNodeRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
+		return t.Key == names.TaintNodeSwitching && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
 	})
 	if len(without) != len(node.Spec.Taints) {
 		node.Spec.Taints = without

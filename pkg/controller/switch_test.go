@@ -44,7 +44,7 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, v1beta1.ResultSucceeded, h.Result)
 	assert.Equal(t, int32(1), h.EvictedPods)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
-	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
+	assert.Contains(t, w.events.texts, "web Normal EvictedForSwitch: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
@@ -78,7 +78,7 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 		return all
 	}
 	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
@@ -166,7 +166,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
 	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
@@ -176,7 +176,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeSwitching, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

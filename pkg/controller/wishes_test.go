@@ -99,7 +99,7 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	w.addNode("node-a")
 	w.settled("node-a", "")
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: names.TaintNodeRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []corev1.Taint{{Key: names.TaintNodeSwitching, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
 		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": names.PausedValue}
 	})
 	w.round("node-a")

@@ -37,7 +37,7 @@ func TestReportInGPUNode(t *testing.T) {
 	require.Len(t, report.GPUs, 2)
 	assert.Equal(t, card0, report.GPUs[0].Name)
 	assert.Equal(t, gpunodes.MIGOff, report.GPUs[0].GPUModes)
-	assert.Contains(t, report.GPUs[0].Product, "H100")
+	assert.Contains(t, report.GPUs[0].ProductName, "H100")
 
 	s.last = 41
 	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
@@ -154,7 +154,7 @@ func TestPositionsOfStaticPartitions(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
-	const third = card0 + "-mig-1g-10gb-me-3"
+	const third = card0 + "-mig-1g-10gb-plus-me-3"
 	withEngines := func() []string {
 		all := slices.DeleteFunc(deviceNames(devicesOn(t, s.machine, card0)), func(name string) bool { return !strings.Contains(name, "-me-") })
 		slices.Sort(all)
@@ -220,7 +220,7 @@ func TestRebootForProfile(t *testing.T) {
 	assert.Equal(t, gpunodes.MIGOff, first.GPUs[0].GPUModes)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	task := s.ask(v1beta1.Applying, nothing, sevens)
 	require.Equal(t, v1beta1.TaskRebootRequired, task.Phase, task.Message)
 	task = s.askAgain(v1beta1.Rebooting)
@@ -246,7 +246,7 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
 	for range follow.MostReboots {
@@ -276,7 +276,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 
-	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: Enabled}}, {unchanged: true}]")
+	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: NoPartitions}}, {unchanged: true}]")
 	task = s.ask(v1beta1.Planning, before, enabled)
 	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)

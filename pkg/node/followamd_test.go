@@ -96,7 +96,7 @@ func TestMemoryModeNotAllowed(t *testing.T) {
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	task := s.ask(v1beta1.Planning, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
 	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
-	assert.Contains(t, task.Message, "amd.memoryModes")
+	assert.Contains(t, task.Message, "amd.memoryPartitions")
 }
 
 // A claim that is there when the GPUs are about to change keeps them as they are.

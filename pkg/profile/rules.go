@@ -64,8 +64,8 @@ func (c *compiler) gpu(path, profile string, r *v1beta1.Rule) Desired {
 }
 
 func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
-	if s.Enabled != nil {
-		g.Shared = *s.Enabled
+	if s.WholeGPUs != nil {
+		g.Shared = *s.WholeGPUs
 	}
 	switch s.Strategy {
 	case "", v1beta1.TimeSlicing:
@@ -79,7 +79,7 @@ func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
 	}
 	c.numbers(path, s, g)
 	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
-	g.OneClient = s.OneClient
+	g.FailRequestsGreaterThanOne = s.FailRequestsGreaterThanOne
 	g.ExclusiveProcess = s.ExclusiveProcess
 	if s.ExclusiveProcess && g.Strategy != gpu.MPS {
 		c.Add(strict.Key(path, "exclusiveProcess"), "is for strategy MPS only")
@@ -221,7 +221,7 @@ func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *
 	case v1beta1.DeviceGPU, v1beta1.DevicePartition:
 	case v1beta1.DeviceGPUReplica:
 		if !g.Shared {
-			c.Add(device, "is GPUReplica, and sharing.enabled is false: there are no replicas")
+			c.Add(device, "is GPUReplica, and sharing.wholeGPUs is false: there are no replicas")
 		}
 	case v1beta1.DevicePartitionReplica:
 		if g.Strategy == gpu.MPS {

@@ -61,7 +61,7 @@ func TestOldNamesFillANode(t *testing.T) {
 		"replicas":                      {"H100-80GB", "{extendedResource: {device: GPUReplica}}", "nvidia.com/gpu", 20, "-fraction-share"},
 		"partitions":                    {"H100-80GB", "{" + sevenOnes + ", extendedResource: {device: Partition}}", "nvidia.com/gpu", 14, "-mig-1g-10gb-"},
 		"shares":                        {"H100-80GB", "{}", "nvidia.com/gpu.shared", 20, "-fraction-share"},
-		"seven slices, ten replicas":    {"A100-40GB", "{" + sevenOnes + ", sharing: {replicas: 10, oneClient: true}, extendedResource: {device: PartitionReplica}}", "nvidia.com/gpu", 140, "-mig-1g-5gb-"},
+		"seven slices, ten replicas":    {"A100-40GB", "{" + sevenOnes + ", sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: PartitionReplica}}", "nvidia.com/gpu", 140, "-mig-1g-5gb-"},
 		"partitions, without MIG":       {"L4-24GB", "{extendedResource: {device: Partition}}", "nvidia.com/gpu", 2, ""},
 		"replicas, without MIG":         {"L4-24GB", "{extendedResource: {device: PartitionReplica}, sharing: {replicas: 4}}", "nvidia.com/gpu", 8, "-fraction-share"},
 		"partitions by their name":      {"H100-80GB", "{" + sevenOnes + "}", "nvidia.com/mig-1g.10gb", 14, "-mig-1g-10gb-"},

@@ -65,7 +65,7 @@ func TestShares(t *testing.T) {
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "computePercent": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
-		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
+		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.FailRequestsGreaterThanOne, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
 			map[string]string{"type": "share", "profile": "3g.40gb", "shareUnit": "Memory", "sharingStrategy": "TimeSlicing", "isolation": "none"},
 			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
 			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},

@@ -90,7 +90,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != names.TaintNodeRepartitioning {
+		if t.Key != names.TaintNodeSwitching {
 			others = append(others, t)
 		}
 	}
@@ -119,8 +119,8 @@ func nodePatch(node *corev1.Node) []byte {
 // ofChart selects the PartitionProfiles from the chart, ofProjects those from other projects'
 // configurations.
 const (
-	ofChart    = names.LabelFromChart + "=true"
-	ofProjects = names.LabelFromProject + "=true"
+	ofChart    = names.LabelCreatedFrom + "=" + names.CreatedFromChart
+	ofProjects = names.LabelCreatedFrom + "=" + names.CreatedFromConfigMap
 )
 
 // deleteProfiles deletes the PartitionProfiles that the controller created.
@@ -141,7 +141,7 @@ func (c *Config) deleteTemplates(ctx context.Context) error {
 }
 
 func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelFromAmount+"=true"), 0)
+	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelCreatedFrom+"="+names.CreatedFromAmount), 0)
 	return slices.DeleteFunc(found, func(o metav1.ObjectMeta) bool {
 		// Others can also set the label.
 		_, err := claimtemplate.Parse(o.Name)

@@ -186,7 +186,7 @@ func (s *suite) migrateWithReboot() {
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
 	n = s.waitFailed(nodeA, names.ReasonRebootRequired)
 	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonRebootRequired)
-	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: Allowed", "or reboot the node"} {
+	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: IfRequired", "or reboot the node"} {
 		assert.Contains(s.t, said, part)
 	}
 	for _, g := range n.Status.Node.GPUs {

@@ -37,8 +37,8 @@ func (s *suite) twoModels() {
 	require.Zero(s.t, s.machine(nodeA).instances())
 
 	s.setProfileSpec("by-product", `{rules: [
-		{gpus: {products: ["NVIDIA A100*"]}, mig: {mode: Static, partitions: [{profile: 1g.5gb, count: 3}, {profile: 3g.20gb, count: 1}]}},
-		{gpus: {products: ["NVIDIA H100*"]}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]}`)
+		{gpus: {productNames: ["NVIDIA A100*"]}, mig: {mode: Static, partitions: [{profile: 1g.5gb, count: 3}, {profile: 3g.20gb, count: 1}]}},
+		{gpus: {productNames: ["NVIDIA H100*"]}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]}`)
 	s.follow(nodeA, "by-product")
 	var instances []int
 	for _, g := range s.machine(nodeA).GPUs {

@@ -120,7 +120,7 @@ func (s *suite) switchTaints(node string) (tainted []string) {
 	for i := range list.Items {
 		for _, d := range list.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if taint.Key == names.TaintRepartitioning {
+				if taint.Key == names.TaintSwitching {
 					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					tainted = append(tainted, d.Name)
 				}
@@ -138,7 +138,7 @@ func (s *suite) leftOfSwitches(node string) []string {
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {
-		if taint.Key == names.TaintNodeRepartitioning {
+		if taint.Key == names.TaintNodeSwitching {
 			left = append(left, "taint "+taint.ToString())
 		}
 	}

@@ -115,7 +115,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 			})
 			require.NoError(s.t, err)
 			return list.Items
-		}, "pod "+name, "Repartitioning", []string{"Asked to leave", "profile cpx-nps4"})
+		}, "pod "+name, "EvictedForSwitch", []string{"Asked to leave", "profile cpx-nps4"})
 	}
 	require.EqualValues(s.t, count, n.Status.History[0].EvictedPods, gpuNodeText(n))
 	s.requireSame(without)

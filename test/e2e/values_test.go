@@ -34,7 +34,7 @@ import (
 // chart's defaults.
 var needs = map[string][]string{
 	"TestMigrations":        {fileText(migrateFolder + "/values.yaml")},
-	"TestMigrations/reboot": {fileText(migrateFolder + "/values.yaml"), "controller: {reboot: Allowed}"},
+	"TestMigrations/reboot": {fileText(migrateFolder + "/values.yaml"), "controller: {reboot: IfRequired}"},
 }
 
 // commonValues are documents of which a later one overrides those before it.

@@ -62,7 +62,7 @@ func XCP(compute, memory string) v1beta1.GPUModes {
 // GPUs reports GPUs in the same modes.
 func (n *Node) GPUs(modes v1beta1.GPUModes, names ...string) *Node {
 	for _, name := range names {
-		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, GPUModes: modes, Product: "NVIDIA H100 80GB HBM3"})
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, GPUModes: modes, ProductName: "NVIDIA H100 80GB HBM3"})
 	}
 	n.Status.Node.GPUCount = int32(len(n.Status.Node.GPUs))
 	return n

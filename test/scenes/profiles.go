@@ -39,9 +39,9 @@ func Switching() Scene {
 		Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
 	in.GPUNodes = []v1beta1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
-	repartitioning := resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	taint := resourceapi.DeviceTaint{Key: names.TaintSwitching, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	pool := "node-a/" + GPUOf(0)
-	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: repartitioning}}}
+	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: taint}}}
 	in.Rules[0].Name = "tranche-node-a-" + GPUOf(0)
 	return in
 }

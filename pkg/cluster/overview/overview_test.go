@@ -109,7 +109,7 @@ func TestStateOf(t *testing.T) {
 	}{
 		"nothing":                  {cluster.Node{}, overview.Ready},
 		"in the last state":        {cluster.Node{Cordoned: true, NotReady: true}, overview.NotReady},
-		"a switch's taint":         {taint(names.TaintRepartitioning, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
+		"a switch's taint":         {taint(names.TaintSwitching, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
 		"held as of old":           {taint(names.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
 		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},

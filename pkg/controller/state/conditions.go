@@ -164,7 +164,7 @@ func (e *evaluation) failedText() string {
 	case sw.RebootRequested:
 		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
 	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
-		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
+		return said + ". Set spec.switch.reboot: IfRequired in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	if sw.EvictedPods > 0 && sw.RetryTime == nil {
 		said += ". Pods were evicted for it, and are not evicted again automatically"

@@ -17,7 +17,7 @@ import (
 
 func TestEveryEdge(t *testing.T) {
 	force := policy(func(p *v1beta1.SwitchPolicy) { p.AfterDeadline = v1beta1.Force })
-	reboot := policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootAllowed })
+	reboot := policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootIfRequired })
 	const soon, minute, long = 2 * time.Second, time.Minute, time.Hour
 	for name, tt := range map[string]struct {
 		node   *v1beta1.GPUNode
@@ -61,7 +61,7 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, never published":                 {node: inState(v1beta1.Tainted, unpublished), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
 		"tainted, no answer":                       {node: inState(v1beta1.Tainted, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
 		"tainted, it does not fit any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskRefused)), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultFailed},
-		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidPlan, result: v1beta1.ResultFailed},
+		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidReport, result: v1beta1.ResultFailed},
 		"tainted, another GPU changes, too":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, another GPU shrinks":             {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, nothing changes any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes())), facts: after(soon, held), state: v1beta1.Applying},
@@ -263,7 +263,7 @@ func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
 
 func TestRebootDrainsAllGPUs(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
-	n := inState(v1beta1.Applying, policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootAllowed }),
+	n := inState(v1beta1.Applying, policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootIfRequired }),
 		answers(v1beta1.Applying, v1beta1.TaskRebootRequired))
 	step := m.Next(n, after(time.Second, asPolicy(n)))
 	assert.Equal(t, []string{gpuA, gpuB}, step.Status.Switch.GPUs)

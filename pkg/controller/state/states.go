@@ -45,7 +45,7 @@ func (e *evaluation) planning() {
 func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1beta1.ResultFailed, names.ReasonInvalidPlan, wrong)
+		e.fail(v1beta1.ResultFailed, names.ReasonInvalidReport, wrong)
 		return
 	}
 	switch {
@@ -110,7 +110,7 @@ func (e *evaluation) tainted() {
 		return
 	}
 	if wrong := e.invalid(report); wrong != "" {
-		e.stop(names.ReasonInvalidPlan, wrong)
+		e.stop(names.ReasonInvalidReport, wrong)
 		return
 	}
 	if gpus, shrinks := grown(sw, report); !sameSets(sw, gpus, shrinks) {
@@ -280,7 +280,7 @@ func (e *evaluation) applying() {
 		}
 	case a.Phase == v1beta1.TaskDone:
 		e.done()
-	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootAllowed && len(sw.GPUs) > 0:
+	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootIfRequired && len(sw.GPUs) > 0:
 		// The node reboots, so all of its GPUs must be drained.
 		sw.RebootRequired = true
 		e.requestTaints(gpuNames(e.node), nil)

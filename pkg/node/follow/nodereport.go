@@ -82,7 +82,7 @@ func (f *Follower) modesOf(ctx context.Context, gpus []inventory.GPU) []*gpu.Mod
 func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse []ledger.Record) v1beta1.GPUReport {
 	held := heldOf(g, inUse)
 	return v1beta1.GPUReport{
-		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
+		Name: g.Name(), Vendor: string(g.Vendor), ProductName: g.ProductName, Index: int32(g.Index),
 		GPUModes:    f.reportedModes(g, modes),
 		Partitions:  f.partitionsOf(g, records),
 		HeldDevices: held,

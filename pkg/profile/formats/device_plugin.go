@@ -116,11 +116,11 @@ func (r *pluginReader) sharing(s *pluginSharing, rule *v1beta1.Rule) {
 func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.Strategy, rule *v1beta1.Rule) {
 	mps := strategy == v1beta1.MPS
 	rule.Sharing.Strategy = strategy
-	rule.Sharing.OneClient = mps
+	rule.Sharing.FailRequestsGreaterThanOne = mps
 	if s.FailRequestsGreaterThanOne != nil {
-		rule.Sharing.OneClient = *s.FailRequestsGreaterThanOne
+		rule.Sharing.FailRequestsGreaterThanOne = *s.FailRequestsGreaterThanOne
 	}
-	if rule.Sharing.OneClient {
+	if rule.Sharing.FailRequestsGreaterThanOne {
 		r.note(path+".failRequestsGreaterThanOne", "a pod that asks for more is refused when it starts, not when it is scheduled")
 	}
 	if len(s.Resources) == 0 {
@@ -136,7 +136,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
 		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", nvidiaDomain)
 	}
-	if !*rule.Sharing.Enabled {
+	if !*rule.Sharing.WholeGPUs {
 		return
 	}
 	switch {
@@ -168,10 +168,10 @@ func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, ru
 	switch {
 	case s.Name == "":
 		r.problems.Add(path+".name", "is missing")
-	case name == nvidiaGPU && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
+	case name == nvidiaGPU && *rule.Sharing.WholeGPUs, profile != nil && shares(rule, profile[1]):
 		r.problems.Add(path+".name", "%s is there twice", name)
 	case name == nvidiaGPU:
-		*rule.Sharing.Enabled = true
+		*rule.Sharing.WholeGPUs = true
 		rule.Sharing.Replicas = s.Replicas
 	case profile == nil:
 		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, nvidiaGPU, nvidiaDomain)

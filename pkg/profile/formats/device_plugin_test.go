@@ -46,8 +46,8 @@ func TestMisspeltKeys(t *testing.T) {
 	spec, _, err := readDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
 	require.NoError(t, err)
 	sharing := spec.Rules[0].Sharing
-	assert.True(t, *sharing.Enabled)
-	assert.True(t, sharing.OneClient)
+	assert.True(t, *sharing.WholeGPUs)
+	assert.True(t, sharing.FailRequestsGreaterThanOne)
 	assert.Equal(t, int32(10), *sharing.Replicas)
 	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
 	assert.Equal(t, means(v1beta1.DevicePartitionReplica), spec.Rules[0].ExtendedResource)
@@ -111,7 +111,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {" + tt.strategy + ": {" + tt.key + "resources: [{name: nvidia.com/gpu, replicas: 1}]}}")})
 		require.NoError(t, err)
-		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
+		assert.Equal(t, tt.want, spec.Rules[0].Sharing.FailRequestsGreaterThanOne, "%s %s", tt.strategy, tt.key)
 	}
 }
 
@@ -164,7 +164,7 @@ func FuzzReadDevicePlugin(f *testing.F) {
 		}
 		require.Len(t, spec.Rules, 1)
 		sharing := spec.Rules[0].Sharing
-		require.NotNil(t, sharing.Enabled)
+		require.NotNil(t, sharing.WholeGPUs)
 		if n := sharing.Replicas; n != nil {
 			require.True(t, *n >= 1 && *n <= gpu.WholeFraction)
 		}

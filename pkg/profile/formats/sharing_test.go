@@ -38,7 +38,7 @@ func TestDevicePluginConfig(t *testing.T) {
 	p := ReadDevicePlugin("f", "mps", []byte("flags: {failOnInitError: true}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"))
 	d := resolved(t, p, h100)
 	assert.True(t, d.Shared)
-	assert.Equal(t, gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: profile.DefaultMaxClients, OneClient: true, ExclusiveProcess: true}, d.Sharing)
+	assert.Equal(t, gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: profile.DefaultMaxClients, FailRequestsGreaterThanOne: true, ExclusiveProcess: true}, d.Sharing)
 	assert.Equal(t, v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}, d.ExtendedResource)
 	assert.Equal(t, profile.Default(), resolved(t, p, mi300x))
 	require.NotEmpty(t, p.Notes)

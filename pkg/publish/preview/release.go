@@ -107,13 +107,13 @@ func nodeGPU(g gpu.GPU, r *v1beta1.GPUReport) profile.NodeGPU {
 // add adds a GPU to a machine, by its product.
 func add(inv *models.Inventory, r *v1beta1.GPUReport, address string) bool {
 	for _, key := range models.NVIDIAModels() {
-		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
+		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.ProductName {
 			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.MIGMode == v1beta1.MIGModeEnabled, NUMANode: -1})
 			return true
 		}
 	}
 	for _, key := range models.AMDModels() {
-		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.Product {
+		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.ProductName {
 			inv.AMD = append(inv.AMD, models.AMDGPU{Model: model, PCI: address, ComputeMode: xcp.Mode(r.ComputePartition), MemoryMode: xcp.MemoryMode(r.MemoryPartition), NUMANode: -1})
 			return true
 		}

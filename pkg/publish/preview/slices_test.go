@@ -96,7 +96,7 @@ func TestInventoryStays(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: MI300X}]")
 	plain := preview.Node{Name: "node", Inventory: inventory}
 	with := plain
-	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
+	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {wholeGPUs: false}}")
 	before := devicesOf(t, plain)
 	assert.Len(t, devicesOf(t, with), 4)
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(devicesOf(t, plain))))

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Summary is what `kubectl tranche` shows. Its JSON form is what
@@ -64,8 +66,8 @@ type GPU struct {
 	Mode *Mode `json:"mode,omitempty"`
 	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
 	MemoryMode string `json:"memoryMode,omitempty"`
-	// HardwareMode is the current mode as the node's plugin reports it: "MIG on", "CPX NPS1".
-	HardwareMode string `json:"hardwareMode,omitempty"`
+	// HardwareMode has the current modes as the node's plugin reports them.
+	HardwareMode v1beta1.GPUModes `json:"hardwareMode,omitzero"`
 	GPUState
 	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"held,omitempty"`

@@ -32,7 +32,7 @@ func TestProfileAsJSON(t *testing.T) {
 		assert.Equal(t, want, far[key], key)
 	}
 	g := m.Nodes[0].GPUs[0]
-	assert.Equal(t, "MIG on", g["hardwareMode"])
+	assert.Equal(t, map[string]any{"migMode": "Enabled"}, g["hardwareMode"])
 	assert.Equal(t, "removal of 3g.40gb x 2, partitions 1g.10gb x 7", g["change"])
 	assert.NotContains(t, m.Nodes[0].GPUs[2], "change")
 	assert.Equal(t, "it does not answer", m.Nodes[0].GPUs[2]["problem"])

@@ -30,7 +30,7 @@ func DrawNode(p *Page, node string, n cluster.Progress, gpus []cluster.GPUProgre
 			for _, n := range overview.StateNotes(c.GPUState) {
 				remarks = append(remarks, n.About+n.Text)
 			}
-			rows = append(rows, []string{c.Name, c.Mode, strings.Join(remarks, "; ")})
+			rows = append(rows, []string{c.Name, cluster.ModeText(c.Mode), strings.Join(remarks, "; ")})
 		}
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)

@@ -120,7 +120,7 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 		{"gpunodes", gpuNodesKind, metav1.ListOptions{}, false},
 		{"partitionprofiles of the chart", profilesKind, labeled(ofChart), false},
 		{"partitionprofiles of other projects' configurations", profilesKind, labeled(ofProjects), false},
-		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelFromChart + "!=true," + names.LabelFromProject + "!=true"), false},
+		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelCreatedFrom + " notin (" + names.CreatedFromChart + "," + names.CreatedFromConfigMap + ")"), false},
 		{"partitionplans (kept)", plansKind, metav1.ListOptions{}, false},
 	}
 	for _, kind := range Kinds {
@@ -150,6 +150,6 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 	created, err := c.findTemplates(ctx)
 	add("resourceclaimtemplates that the controller created", len(created), namesOf(created))
 	nodes, nodesErr := c.markedNodes(ctx)
-	add("nodes with taints or paused clients", len(nodes), nodes)
+	add("nodes with taints or paused monitoring pods", len(nodes), nodes)
 	return all, errors.Join(err, nodesErr)
 }

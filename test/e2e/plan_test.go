@@ -134,8 +134,8 @@ func TestPlanWithACanary(t *testing.T) {
 }
 
 // cutNVIDIA cuts GPUs with MIG, and shares the others: it fits all nodes.
-const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, mig: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
-	{gpus: {vendor: nvidia, mig: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
+const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, migSupport: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
+	{gpus: {vendor: nvidia, migSupport: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
 
 // What a plan would do is told, and nothing happens.
 func TestPlanDryRun(t *testing.T) {

@@ -13,10 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// kai is the value of the namespace label for KAI's annotations. Other projects use limits: a pod
-// whose limits nobody serves waits, and its owner sees why.
-const kai = "kai"
-
 // ignored returns the annotation of a pod that asks for a GPU although the pod has none; empty: there
 // is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
 // translates it.

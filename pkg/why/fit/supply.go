@@ -115,7 +115,7 @@ func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) 
 
 func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
-		if t.Key == names.TaintRepartitioning {
+		if t.Key == names.TaintSwitching {
 			s.switchTo = &t.Value
 		}
 		text := t.Key

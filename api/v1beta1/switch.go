@@ -30,7 +30,8 @@ const (
 	Verifying State = "Verifying"
 	// RollingBack: the plugin restores the previous profile.
 	RollingBack State = "RollingBack"
-	// Failed: the node has its previous profile, and the switch is retried later.
+	// Failed: the switch has failed, and is retried later. The newest record of the history says what
+	// became of the GPUs.
 	Failed State = "Failed"
 )
 
@@ -171,15 +172,21 @@ type Blocker struct {
 	Message string `json:"message"`
 }
 
+// SwitchResult is how a switch ended.
+//
+// +kubebuilder:validation:Enum=Succeeded;RolledBack;NotStarted;RollbackFailed
+type SwitchResult string
+
 // How a switch can end.
 const (
 	// ResultSucceeded: the profile is applied.
-	ResultSucceeded = "Succeeded"
+	ResultSucceeded SwitchResult = "Succeeded"
 	// ResultRolledBack: the previous profile was restored.
-	ResultRolledBack = "RolledBack"
-	// ResultFailed: the GPUs were not changed, or the previous profile could not be
-	// restored. Reason and Message say which.
-	ResultFailed = "Failed"
+	ResultRolledBack SwitchResult = "RolledBack"
+	// ResultNotStarted: no GPU was changed. Pods may have been evicted.
+	ResultNotStarted SwitchResult = "NotStarted"
+	// ResultRollbackFailed: the previous profile could not be restored.
+	ResultRollbackFailed SwitchResult = "RollbackFailed"
 )
 
 // SwitchRecord is a finished switch.
@@ -198,10 +205,9 @@ type SwitchRecord struct {
 	//
 	// +optional
 	Repair bool `json:"repair,omitempty"`
-	// Result is Succeeded, RolledBack or Failed.
-	//
-	// +kubebuilder:validation:Enum=Succeeded;RolledBack;Failed
-	Result string `json:"result"`
+	// Result is Succeeded, RolledBack (the previous profile was restored), NotStarted (no GPU
+	// was changed) or RollbackFailed (the previous profile could not be restored).
+	Result SwitchResult `json:"result"`
 	// Reason is a word for why it did not succeed.
 	//
 	// +optional

@@ -65,7 +65,7 @@ func history(all []cluster.Switch) g.Node {
 	head := append(th("Started", "From", "To", "Result"), right(h.Th, "Took"), right(h.Th, "Evicted"))
 	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(all, func(w cluster.Switch) g.Node {
 		result := w.Result
-		if w.Reason != "" {
+		if w.Reason != "" && w.Reason != w.Result {
 			result += " (" + w.Reason + ")"
 		}
 		return h.Tr(

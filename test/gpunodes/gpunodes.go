@@ -105,11 +105,15 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 	}
 	n.Says(names.ConditionReady, false, reason, message)
 	n.Says(names.ConditionSwitching, false, string(v1beta1.Failed), "no switch is in progress")
-	return n.Had(n.Status.Applied.ProfileName, to, v1beta1.ResultFailed, reason, message, 10*time.Minute, 1)
+	result := v1beta1.ResultNotStarted
+	if reason == names.ReasonRollbackFailed {
+		result = v1beta1.ResultRollbackFailed
+	}
+	return n.Had(n.Status.Applied.ProfileName, to, result, reason, message, 10*time.Minute, 1)
 }
 
 // Had adds a switch to the history, as the newest.
-func (n *Node) Had(from, to, result, reason, message string, took time.Duration, evicted int32) *Node {
+func (n *Node) Had(from, to string, result v1beta1.SwitchResult, reason, message string, took time.Duration, evicted int32) *Node {
 	n.Status.History = append([]v1beta1.SwitchRecord{{
 		FromProfileName: from, ToProfileName: to, Result: result, Reason: reason, Message: message,
 		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPods: evicted,

@@ -26,7 +26,7 @@ func (e *evaluation) blocked(reason, message string, by []v1beta1.Blocker) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultFailed, reason, message)
+	e.fail(v1beta1.ResultNotStarted, reason, message)
 	isDevice := func(b v1beta1.Blocker) bool { return b.UID == "" }
 	if sw.EvictedPods > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
 		return

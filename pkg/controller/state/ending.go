@@ -48,7 +48,7 @@ func (e *evaluation) stop(reason, message string) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultFailed, reason, message)
+	e.fail(v1beta1.ResultNotStarted, reason, message)
 }
 
 // rollBack has the plugin restore the previous profile.
@@ -64,7 +64,7 @@ func (e *evaluation) because(reason, message string) {
 }
 
 // fail ends a switch without success.
-func (e *evaluation) fail(result, reason, message string) {
+func (e *evaluation) fail(result v1beta1.SwitchResult, reason, message string) {
 	sw := e.Status.Switch
 	e.because(reason, message)
 	e.record(result)
@@ -108,7 +108,7 @@ func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 }
 
 // record adds a switch to the history.
-func (e *evaluation) record(result string) {
+func (e *evaluation) record(result v1beta1.SwitchResult) {
 	sw := e.Status.Switch
 	r := v1beta1.SwitchRecord{
 		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: text.Cut(sw.Message, v1beta1.MaxRecordMessage),
@@ -152,7 +152,7 @@ func (e *evaluation) abandon() bool {
 		return false
 	}
 	if disturbing(e.Status.State) {
-		e.record(v1beta1.ResultFailed)
+		e.record(v1beta1.ResultNotStarted)
 	}
 	kept := e.Status.RequestsTaints()
 	e.rest()

@@ -16,7 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.stateChangeTime`
 // +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.node.gpuCount`
-// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.freeGPUs`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.freeGPUCount`
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.claimCount`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.desired.source`,priority=1
 // +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.planName`,priority=1

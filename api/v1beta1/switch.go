@@ -125,10 +125,10 @@ type Switch struct {
 	//
 	// +optional
 	NodeTaintRequired bool `json:"nodeTaintRequired,omitempty"`
-	// EvictedPods is the number of evicted pods.
+	// EvictedPodCount is the number of evicted pods.
 	//
 	// +optional
-	EvictedPods int32 `json:"evictedPods,omitempty"`
+	EvictedPodCount int32 `json:"evictedPodCount,omitempty"`
 	// Reason is a word for why the switch is being rolled back or has failed.
 	//
 	// +optional
@@ -226,10 +226,10 @@ type SwitchRecord struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	Duration metav1.Duration `json:"duration"`
-	// EvictedPods is the number of evicted pods.
+	// EvictedPodCount is the number of evicted pods.
 	//
 	// +optional
-	EvictedPods int32 `json:"evictedPods,omitempty"`
+	EvictedPodCount int32 `json:"evictedPodCount,omitempty"`
 }
 
 // AwaitsPlugin reports whether a switch waits for a report of the node's plugin. last is the

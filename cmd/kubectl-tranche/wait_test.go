@@ -68,7 +68,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 	draining := switching(v1beta1.Draining, "evicts pods from gpu-a: pod team/train-0")
 	w.change(t, draining)
 	assert.Equal(t, "Draining: evicts pods from gpu-a: pod team/train-0.", <-w.said)
-	draining.Status.Switch.EvictedPods++ // nothing that is reported again
+	draining.Status.Switch.EvictedPodCount++ // nothing that is reported again
 	w.change(t, draining)
 	w.change(t, switching(v1beta1.Applying, ""))
 	assert.Equal(t, "Applying.", <-w.said)

@@ -38,7 +38,7 @@ func SwitchesOf(n *v1beta1.GPUNode) Switches {
 		r := &n.Status.History[i]
 		out.History = append(out.History, Switch{
 			From: r.FromProfileName, To: r.ToProfileName, Result: string(r.Result), Reason: r.Reason, Message: r.Message,
-			Started: r.StartTime.UTC(), Seconds: r.Duration.Seconds(), Evicted: r.EvictedPods,
+			Started: r.StartTime.UTC(), Seconds: r.Duration.Seconds(), Evicted: r.EvictedPodCount,
 		})
 	}
 	return out

@@ -76,7 +76,7 @@ func Observe(gpuNode *v1beta1.GPUNode, labels map[string]string, ready bool, now
 		Joining: Joins(s), Ready: ready && s.Node != nil,
 	}
 	if s.Node != nil {
-		n.Held, n.Free, n.Reported = s.Node.ClaimCount, s.Node.FreeGPUs, s.Node.AppliedHash
+		n.Held, n.Free, n.Reported = s.Node.ClaimCount, s.Node.FreeGPUCount, s.Node.AppliedHash
 	}
 	n.move(s, now)
 	n.judge(s)

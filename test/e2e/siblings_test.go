@@ -37,7 +37,7 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 				}
 			}
 			assert.Equal(t, []v1beta1.SwitchResult{v1beta1.ResultSucceeded}, results, "the first attempt succeeds")
-			assert.EqualValues(t, 1, n.Status.History[0].EvictedPods)
+			assert.EqualValues(t, 1, n.Status.History[0].EvictedPodCount)
 			assert.Zero(t, s.ready("displaced"))
 			assert.Zero(t, s.machine(nodeA).instances())
 			assert.Empty(t, s.records(test.node))

@@ -116,7 +116,7 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 func (n *Node) Had(from, to string, result v1beta1.SwitchResult, reason, message string, took time.Duration, evicted int32) *Node {
 	n.Status.History = append([]v1beta1.SwitchRecord{{
 		FromProfileName: from, ToProfileName: to, Result: result, Reason: reason, Message: message,
-		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPods: evicted,
+		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPodCount: evicted,
 	}}, n.Status.History...)
 	return n
 }

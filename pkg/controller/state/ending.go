@@ -34,7 +34,7 @@ func triedAgain(sw *v1beta1.Switch, reason string) bool {
 	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonNeedsReset, names.ReasonDrainBlocked:
 		return false
 	case names.ReasonDrainDeadline:
-		if sw.EvictedPods > 0 {
+		if sw.EvictedPodCount > 0 {
 			return false
 		}
 	}
@@ -104,7 +104,7 @@ func (e *evaluation) rest() {
 func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 	last := e.Status.Switch
 	e.begin(desired, last.Attempt+1)
-	e.Status.Switch.Withhold = last.EvictedPods > 0
+	e.Status.Switch.Withhold = last.EvictedPodCount > 0
 }
 
 // record adds a switch to the history.
@@ -112,7 +112,7 @@ func (e *evaluation) record(result v1beta1.SwitchResult) {
 	sw := e.Status.Switch
 	r := v1beta1.SwitchRecord{
 		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: text.Cut(sw.Message, v1beta1.MaxRecordMessage),
-		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPods: sw.EvictedPods,
+		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPodCount: sw.EvictedPodCount,
 		Repair: sw.From.Hash == sw.To.Hash,
 	}
 	if sw.From.ProfileName == "" && sw.To.ProfileName == "" && result == v1beta1.ResultSucceeded {

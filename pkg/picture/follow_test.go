@@ -26,7 +26,7 @@ func TestProfileAsJSON(t *testing.T) {
 	require.Len(t, m.Nodes, 3)
 	far := m.Nodes[0].Profile
 	for key, want := range map[string]any{
-		"desired": "all-1g.10gb", "applied": "whole", "source": "Spec", "label": "tranche.dev/profile=all-1g.10gb", "upToDate": false, "state": "Draining", "since": "2026-11-20T13:55:00Z",
+		"desired": "all-1g.10gb", "applied": "whole", "source": "Label", "label": "tranche.dev/profile=all-1g.10gb", "upToDate": false, "state": "Draining", "since": "2026-11-20T13:55:00Z",
 		"deadline": "2026-11-20T14:05:00Z", "from": "whole", "to": "all-1g.10gb", "attempt": 1.0,
 	} {
 		assert.Equal(t, want, far[key], key)

@@ -24,9 +24,9 @@ func WithProfile(name, profile string, rules ...v1beta1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
 	snapshot := ours.Snapshot(profile, rules)
-	snapshot.Source, snapshot.Hash = v1beta1.FromSpec, "hash-"+profile
+	snapshot.Source, snapshot.Hash = v1beta1.FromLabel, "hash-"+profile
 	if profile == "" {
-		snapshot.Source = v1beta1.FromDefault
+		snapshot.Source = v1beta1.FromNone
 	}
 	applied := snapshot
 	if profile != "" {
@@ -75,7 +75,7 @@ func (n *Node) Switches(state v1beta1.State, to, doing string, gpus ...string) *
 	n.Status.State = state
 	n.Spec.ProfileName = to
 	n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + to}
-	n.Status.Desired = &v1beta1.ProfileSnapshot{ProfileName: to, Source: v1beta1.FromSpec, Hash: "hash-" + to}
+	n.Status.Desired = &v1beta1.ProfileSnapshot{ProfileName: to, Source: v1beta1.FromLabel, Hash: "hash-" + to}
 	n.Status.Switch = &v1beta1.Switch{
 		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
 		StartTime: at(-3 * time.Minute), StateChangeTime: at(-2 * time.Minute), DeadlineTime: &deadline,

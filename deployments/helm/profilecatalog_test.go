@@ -61,7 +61,7 @@ func profileCatalog(t *testing.T) map[string]string {
 			"  # GPUs of four slices.\n" +
 			"  - gpus:\n      productNames: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
 			"  # GPUs of seven.\n" +
-			"  - gpus:\n      mig: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
+			"  - gpus:\n      migSupport: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
 		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    extendedResource:\n      device: GPUReplica\n",
 	}
 	for _, n := range []int{2, 4, 10} {
@@ -71,7 +71,7 @@ func profileCatalog(t *testing.T) map[string]string {
 		for _, g := range gpus {
 			for _, mig := range profile.MIGProfiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(mig, 0) + "    extendedResource:\n      device: Partition\n"
+				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      migSupport: Capable\n" + static(mig, 0) + "    extendedResource:\n      device: Partition\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {
@@ -233,7 +233,7 @@ func TestCatalogInTheChart(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(content))
 	}
-	own := data("--set", `profiles.all-1g\.10gb.rules[0].extendedResource.device=GPUReplica`)
+	own := data("--set", `partitionProfiles.all-1g\.10gb.rules[0].extendedResource.device=GPUReplica`)
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(every)), append(slices.Collect(maps.Keys(own)), "all-1g.10gb.yaml"))
 	assert.Empty(t, data("--set", "profileCatalog.enabled=false"))
 }

@@ -84,13 +84,13 @@ func TestSettingsNeedNoRestart(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	const rule = "partitionProfiles.a.rules[0]."
 	all := map[string]refusal{
-		"name":                  {"profiles.A_b.rules[0].extendedResource.device=GPU", []string{"/profiles", "'A_b' not allowed"}},
-		"spec around the rules": {"profiles.a.spec.rules[0].extendedResource.device=GPU", []string{"/profiles/a", "'spec' not allowed"}},
-		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
-		"misplaced key":         {rule + "replicas=2", []string{"/profiles/a/rules/0", "'replicas' not allowed"}},
-		"no replicas":           {rule + "sharing.replicas=0", []string{"/profiles/a/rules/0/sharing/replicas", "minimum"}},
-		"half a replica":        {rule + "sharing.replicas=1.5", []string{"/profiles/a/rules/0/sharing/replicas"}},
-		"too many replicas":     {rule + "sharing.replicas=1001", []string{"/profiles/a/rules/0/sharing/replicas", "maximum"}},
+		"name":                  {"partitionProfiles.A_b.rules[0].extendedResource.device=GPU", []string{"/partitionProfiles", "'A_b' not allowed"}},
+		"spec around the rules": {"partitionProfiles.a.spec.rules[0].extendedResource.device=GPU", []string{"/partitionProfiles/a", "'spec' not allowed"}},
+		"misspelt key":          {rule + "sharing.replica=2", []string{"/partitionProfiles/a/rules/0/sharing", "'replica' not allowed"}},
+		"misplaced key":         {rule + "replicas=2", []string{"/partitionProfiles/a/rules/0", "'replicas' not allowed"}},
+		"no replicas":           {rule + "sharing.replicas=0", []string{"/partitionProfiles/a/rules/0/sharing/replicas", "minimum"}},
+		"half a replica":        {rule + "sharing.replicas=1.5", []string{"/partitionProfiles/a/rules/0/sharing/replicas"}},
+		"too many replicas":     {rule + "sharing.replicas=1001", []string{"/partitionProfiles/a/rules/0/sharing/replicas", "maximum"}},
 		"strategy":              {rule + "sharing.strategy=mps", []string{"/sharing/strategy", "'TimeSlicing', 'MPS'"}},
 		"more than MPS takes":   {rule + "sharing.strategy=MPS," + rule + "sharing.replicas=49", []string{"/sharing/replicas", "48"}},
 		"clients of MPS":        {rule + "sharing.strategy=MPS," + rule + "sharing.maxClients=49", []string{"/sharing/maxClients", "48"}},

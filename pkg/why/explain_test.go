@@ -60,7 +60,7 @@ func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
 	r := w.explain().Nodes[0].Requests[0]
 	assert.Equal(t, []fit.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
 	require.NotNil(t, r.Nearest)
-	assert.Equal(t, []string{"team-c: eight"}, r.Nearest.Holders, "one claim, though it has eight pieces")
+	assert.Equal(t, []string{"team-c: eight"}, fit.NamesOf(r.Nearest.Holders), "one claim, though it has eight pieces")
 }
 
 // TestScheduled: pods that have a node.
@@ -193,6 +193,6 @@ func TestJSON(t *testing.T) {
 	require.Len(t, e.Nodes, 2)
 	assert.Equal(t, fit.Full, e.Nodes[0].Verdict)
 	assert.Equal(t, 14, e.Nodes[0].Requests[0].Taken)
-	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
+	assert.Equal(t, []string{"team-b: train-0, train-1"}, fit.NamesOf(e.Nodes[0].Requests[0].Holders))
 	assert.Equal(t, fit.Lacking, e.Nodes[1].Verdict)
 }

@@ -154,18 +154,3 @@ func TestSwitches(t *testing.T) {
 		})
 	}
 }
-
-func TestSwitchAsJSON(t *testing.T) {
-	w := newWorld(t).node("node-a", "H100-80GB", 1)
-	w.gpuNodes(gpunodes.WithProfile("node-a", "dynamic")).pod(request("gpu", small))
-	var b bytes.Buffer
-	require.NoError(t, picture.WriteJSON(&b, w.explain()))
-	var e struct {
-		Nodes []struct {
-			Profile struct{ Desired, Applied, State string }
-		}
-	}
-	require.NoError(t, json.Unmarshal(b.Bytes(), &e))
-	assert.Equal(t, "dynamic", e.Nodes[0].Profile.Applied)
-	assert.Equal(t, "Idle", e.Nodes[0].Profile.State)
-}

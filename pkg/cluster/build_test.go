@@ -187,7 +187,7 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 	m := in.Summary()
 	require.Len(t, m.Nodes, 1)
 	assert.Equal(t, "node-b", m.Nodes[0].Name)
-	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State)
+	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State())
 	assert.Empty(t, m.Lost)
 }
 

@@ -88,8 +88,8 @@ type Switch struct {
 	//
 	// +optional
 	RebootRequested bool `json:"rebootRequested,omitempty"`
-	// Blockers are pods that hold a GPU and could not be evicted. The switch is not
-	// retried while one of them cannot be evicted.
+	// Blockers are pods that hold a GPU and could not be evicted, and devices that are still held. The
+	// switch is not retried while one of them blocks it.
 	//
 	// +optional
 	// +listType=atomic
@@ -145,9 +145,24 @@ type Switch struct {
 	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
 }
 
-// Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a namespace, it
-// is a device that the node still holds, although no pod needs it.
+// BlockerKind is what blocks a switch.
+//
+// +kubebuilder:validation:Enum=Pod;Device
+type BlockerKind string
+
+// What can block a switch.
+const (
+	// BlockerPod is a pod that holds a GPU and cannot be evicted.
+	BlockerPod BlockerKind = "Pod"
+	// BlockerDevice is a device that is held, although no pod needs it.
+	BlockerDevice BlockerKind = "Device"
+)
+
+// Blocker is a pod or a device that blocks a switch.
 type Blocker struct {
+	// Kind is Pod (it holds a GPU and cannot be evicted) or Device (it is held, although no pod needs
+	// it).
+	Kind BlockerKind `json:"kind"`
 	// Namespace is the namespace of the pod.
 	//
 	// +optional

@@ -83,7 +83,7 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
-	far.Blockers = []v1beta1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
+	far.Blockers = []v1beta1.Blocker{{Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "u"}}
 	assert.Contains(t, far.Again(), "when the blocking pods can be evicted")
 
 	n.Fails("cpx", "InUse", "", true)

@@ -117,7 +117,7 @@ func basis(b string) func(*v1beta1.GPUNode) {
 func blockedBy(uids ...types.UID) func(*v1beta1.GPUNode) {
 	return func(n *v1beta1.GPUNode) {
 		for _, uid := range uids {
-			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1beta1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1beta1.Blocker{Kind: v1beta1.BlockerPod, Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
 		n.Status.Switch.Reason = names.ReasonDrainBlocked
 	}
@@ -128,7 +128,7 @@ func blocks(uids ...types.UID) func(*Facts) {
 	return func(f *Facts) {
 		f.Looked = true
 		for _, uid := range uids {
-			f.Blockers = append(f.Blockers, v1beta1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+			f.Blockers = append(f.Blockers, v1beta1.Blocker{Kind: v1beta1.BlockerPod, Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
 	}
 }

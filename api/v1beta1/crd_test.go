@@ -346,6 +346,12 @@ func TestGPUNodes(t *testing.T) {
 		}
 		return all
 	}
+	parts := func(n int) (all string) {
+		for i := range n {
+			all += fmt.Sprintf("{name: p%d, profile: 1g},", i)
+		}
+		return "partitions: [" + all + "]"
+	}
 	changes := func(n, kept int) (all string) {
 		for i := range n {
 			all += fmt.Sprintf("{gpu: g%d, description: x, keptDevices: [%s]},", i, strings.Repeat("a,", kept))
@@ -361,7 +367,7 @@ func TestGPUNodes(t *testing.T) {
 		// The controller's own default may be longer than what a profile can say.
 		"status: {switch: {id: a, attempt: 1, startTime: '2026-11-21T20:00:00.000000Z', stateChangeTime: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: b, vendor: amd, productName: x, index: 0}]}}",
-		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, "partitions: ["+strings.Repeat("a,", 64)+"], heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
+		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, parts(64)+", heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(8, v1beta1.MaxKeptDevices) + "]}}}",
 	} {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
@@ -381,8 +387,8 @@ func TestGPUNodes(t *testing.T) {
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].problem: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].pending: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                             "status.node.gpus[0].heldDevices: Too many",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                                                                                                  "status.node.gpus[0].partitions[0]: Too long",
-		"status: {node: {gpus: [" + gpus(13, "partitions: ["+strings.Repeat("a,", 60)+"], heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [{profile: 1g, name: " + strings.Repeat("a", 64) + "}]}]}}":                                                                                                  "status.node.gpus[0].partitions[0].name: Too long",
+		"status: {node: {gpus: [" + gpus(13, parts(60)+", heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
 		"status: {node: {gpus: [" + gpus(5, "problem: "+strings.Repeat("a", v1beta1.MaxReportText)) + "]}}":                                                                                                                             "status.node.gpus: Invalid value: have more than 16384 characters of problem and pending together",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(9, 57) + "]}}}":                                                                                                                     "status.node.task.changes: Invalid value: have more than 512 keptDevices together",
 		"status: {conditions: [{type: A, status: 'True', reason: R, lastTransitionTime: '2026-11-21T20:00:00Z', message: " + strings.Repeat("a", v1beta1.MaxConditionMessage+1) + "}]}":                                                 "status.conditions: Invalid value: a condition has",

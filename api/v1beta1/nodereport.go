@@ -207,6 +207,20 @@ type GPUModes struct {
 	MemoryPartition string `json:"memoryPartition,omitempty"`
 }
 
+// PartitionReport is a partition of a GPU.
+type PartitionReport struct {
+	// Name is the name of the partition, as of its device.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Profile is the profile of the partition: "1g.10gb", "cpx".
+	//
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.+-]*$`
+	Profile string `json:"profile"`
+}
+
 // GPUReport is one GPU.
 type GPUReport struct {
 	// Name is the name of the GPU, derived from its PCI address as in device names.
@@ -226,14 +240,13 @@ type GPUReport struct {
 	// Index is the GPU's index in the vendor's enumeration.
 	Index    int32 `json:"index"`
 	GPUModes `json:",inline"`
-	// Partitions are the names of the partitions that exist now.
+	// Partitions are the partitions that exist now.
 	//
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
-	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	Partitions []string `json:"partitions,omitempty"`
+	Partitions []PartitionReport `json:"partitions,omitempty"`
 	// HeldDevices are the names of the devices that claims hold.
 	//
 	// +optional

@@ -45,7 +45,7 @@ func TestReportInGPUNode(t *testing.T) {
 	k.mustPrepare(a)
 	report = s.await("what is held is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.FreeGPUCount == r.GPUCount-1 })
 	assert.Equal(t, []string{small0}, report.GPUs[0].HeldDevices)
-	assert.Equal(t, []string{small0}, report.GPUs[0].Partitions)
+	assert.Equal(t, []v1beta1.PartitionReport{{Name: small0, Profile: "1g.10gb"}}, report.GPUs[0].Partitions)
 	require.Empty(t, k.unprepare(a))
 	s.await("what is released is still reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 && r.FreeGPUCount == r.GPUCount })
 }

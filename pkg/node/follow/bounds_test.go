@@ -20,11 +20,19 @@ func named(n int) (names []string) {
 	return names
 }
 
+// parts returns so many partitions.
+func parts(n int) (all []v1beta1.PartitionReport) {
+	for _, name := range named(n) {
+		all = append(all, v1beta1.PartitionReport{Name: name})
+	}
+	return all
+}
+
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("ä", v1beta1.MaxReportText)
 	r := &v1beta1.NodeReport{GPUCount: 32}
 	for range 32 {
-		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: named(200), HeldDevices: named(200), Problem: long, Pending: "p"})
+		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: parts(200), HeldDevices: named(200), Problem: long, Pending: "p"})
 	}
 	bound(r)
 	devices, texts := 0, 0
@@ -43,7 +51,7 @@ func TestReportsAreBounded(t *testing.T) {
 		assert.NotEmpty(t, g.Problem, "it is not healthy")
 	}
 
-	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: named(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
+	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: parts(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
 	want := small.DeepCopy()
 	bound(small)
 	assert.Equal(t, want, small)

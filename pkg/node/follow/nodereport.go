@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -135,23 +136,25 @@ func (f *Follower) modesBefore(gpuID string) v1beta1.GPUModes {
 	return v1beta1.GPUModes{}
 }
 
-// partitionsOf names the known partitions of a GPU: those of claims, of the profile, and
+// partitionsOf returns the known partitions of a GPU: those of claims, of the profile, and
 // foreign ones.
-func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) []string {
-	var names []string
+func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) (all []v1beta1.PartitionReport) {
+	profiles := map[string]string{}
 	for _, d := range ledger.DevicesOn(records, g.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
-			names = append(names, base.Name())
+			profiles[base.Name()] = base.Profile
 		}
 	}
 	for _, p := range f.Profile.Layout(g.PCIAddress).Static {
-		names = append(names, p.Name())
+		profiles[p.Name()] = p.Profile
 	}
 	for _, p := range f.Publisher.ForeignOn(g.PCIAddress) {
-		names = append(names, p.Name())
+		profiles[p.Name()] = p.Profile
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	for _, name := range slices.Sorted(maps.Keys(profiles)) {
+		all = append(all, v1beta1.PartitionReport{Name: name, Profile: profiles[name]})
+	}
+	return all
 }
 
 // heldOf names the devices of a GPU that claims hold.

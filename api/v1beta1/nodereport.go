@@ -1,13 +1,17 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // NodeReport is what the node's plugin observes. The plugin truncates lists and texts to their
 // bounds, those of the last GPUs first. All GPUs together have at most 1536 partitions and held
-// devices, and 16384 characters of problem and pending, so that the API server can store the object.
+// devices, and 16384 characters of problems and pending, so that the API server can store the object.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.partitions) ? size(g.partitions) : 0) + (has(g.heldDevices) ? size(g.heldDevices) : 0)).sum() <= 1536",message="have more than 1536 partitions and heldDevices together",fieldPath=".gpus"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problem) ? size(g.problem) : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problem and pending together",fieldPath=".gpus"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problems) ? g.problems.map(p, size(p.message)).sum() : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problems and pending together",fieldPath=".gpus"
 type NodeReport struct {
 	// PluginVersion is the version of the plugin, for people.
 	//
@@ -48,13 +52,13 @@ type NodeReport struct {
 	//
 	// +optional
 	ClaimCount int32 `json:"claimCount"`
-	// OtherSystems describe other systems that serve GPUs of the node. The plugin names the first 16.
+	// OtherSystems are other systems that serve GPUs of the node. The plugin names the first 16.
 	//
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=512
-	OtherSystems []string `json:"otherSystems,omitempty"`
+	OtherSystems []OtherSystem `json:"otherSystems,omitempty"`
 	// AppliedHash is the hash of the applied profile.
 	//
 	// +optional
@@ -94,6 +98,20 @@ type NodeReport struct {
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
+}
+
+// OtherSystem is another system that serves GPUs of the node.
+type OtherSystem struct {
+	// Name is the name of the system, as in the taint gpu.tranche.dev/other-system: "mig-manager", or
+	// that of a DRA driver.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name"`
+	// Message says how it was detected, and how Tranche can have its GPUs.
+	//
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
 }
 
 // UnhealthyGPU is a GPU that became unhealthy.
@@ -161,13 +179,13 @@ const (
 	// MaxGPUNames is the maximum number of partitions of a GPU, and of its held devices.
 	// MaxSumOfNames is the maximum sum of both.
 	MaxGPUNames, MaxSumOfNames = 128, 1536
-	// MaxReportText is the maximum length of problem, of pending, and of the message of a task.
+	// MaxReportText is the maximum length of the message of a problem, of pending, and of the message of a task.
 	// MaxSumOfTexts is the maximum sum of the first two.
 	MaxReportText, MaxSumOfTexts = 4096, 16384
 	// MaxProduct is the maximum length of a product name, MaxPluginVersion that of a version.
 	MaxProduct, MaxPluginVersion = 64, 64
 	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
-	// their descriptions, and of the messages of unprepared claims and of blockers.
+	// their messages, and of the messages of unprepared claims and of blockers.
 	MaxOtherSystems, MaxListedText = 16, 512
 	// MaxChange is the maximum length of the description of a change.
 	MaxChange = 128
@@ -205,6 +223,19 @@ type GPUModes struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[A-Z0-9]*$`
 	MemoryPartition string `json:"memoryPartition,omitempty"`
+}
+
+// GPUProblem is why a GPU cannot be used.
+type GPUProblem struct {
+	// Reason is the cause in a word, as in the taint gpu.tranche.dev/unhealthy: "lost", "xid-79".
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Reason string `json:"reason"`
+	// Message explains Reason, and says what to do.
+	//
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message"`
 }
 
 // PartitionReport is a partition of a GPU.
@@ -262,16 +293,35 @@ type GPUReport struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	SliceHash string `json:"sliceHash,omitempty"`
-	// Problem explains why the GPU cannot be used, or only in part.
+	// Problems are why the GPU cannot be used.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
-	Problem string `json:"problem,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Problems []GPUProblem `json:"problems,omitempty"`
 	// Pending describes the part of the applied profile that waits until claims are released.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Pending string `json:"pending,omitempty"`
+}
+
+// OtherSystemsText returns the messages of the other systems.
+func (r *NodeReport) OtherSystemsText() string {
+	messages := make([]string, len(r.OtherSystems))
+	for i := range r.OtherSystems {
+		messages[i] = r.OtherSystems[i].Message
+	}
+	return strings.Join(messages, "; ")
+}
+
+// ProblemText returns the messages of the GPU's problems. It is empty if there are none.
+func (r *GPUReport) ProblemText() string {
+	messages := make([]string, len(r.Problems))
+	for i := range r.Problems {
+		messages[i] = r.Problems[i].Message
+	}
+	return strings.Join(messages, "; ")
 }
 
 // HasGPUs reports whether the node has GPUs. If they are too many to list, only GPUCount is set.

@@ -96,7 +96,7 @@ func TestTimes(t *testing.T) {
 
 func TestGPUs(t *testing.T) {
 	n := gpunodes.WithProfile("n", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
-	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
+	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problems = "later", []v1beta1.GPUProblem{{Message: "hot"}}
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
 		{Name: "gpu-a", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},

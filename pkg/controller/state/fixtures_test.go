@@ -139,7 +139,9 @@ func follows(name string) func(*v1beta1.GPUNode) {
 
 func soft(n *v1beta1.GPUNode) { n.Status.Switch.GPUs = nil }
 
-func owned(n *v1beta1.GPUNode) { n.Status.Node.OtherSystems = []string{"mig-manager runs here"} }
+func owned(n *v1beta1.GPUNode) {
+	n.Status.Node.OtherSystems = []v1beta1.OtherSystem{{Name: "mig-manager", Message: "mig-manager runs here"}}
+}
 
 func policy(change func(*v1beta1.SwitchPolicy)) func(*v1beta1.GPUNode) {
 	return func(n *v1beta1.GPUNode) { change(&n.Status.Switch.Policy) }

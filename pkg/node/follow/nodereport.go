@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,7 +56,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 	for i, m := range modes {
 		of := f.gpuReport(&gpus[i], m, records, inUse)
 		report.GPUs = append(report.GPUs, of)
-		if len(of.HeldDevices) == 0 && of.Problem == "" {
+		if len(of.HeldDevices)+len(of.Problems) == 0 {
 			report.FreeGPUCount++
 		}
 		if m != nil {
@@ -88,9 +89,17 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 		Partitions:  f.partitionsOf(g, records),
 		HeldDevices: held,
 		SliceHash:   f.Publisher.DigestOf(g.PCIAddress),
-		Problem:     g.Problem.Message,
+		Problems:    problemsOf(g),
 		Pending:     strings.Join(f.pendingOf(g, held), "; "),
 	}
+}
+
+// problemsOf returns why a GPU cannot be used.
+func problemsOf(g *inventory.GPU) []v1beta1.GPUProblem {
+	if g.Problem.Message == "" {
+		return nil
+	}
+	return []v1beta1.GPUProblem{{Reason: string(cmp.Or(g.Problem.Cause, gpu.CauseCheck)), Message: g.Problem.Message}}
 }
 
 // modesNow reads the modes of a GPU; nil if it does not answer.

@@ -340,24 +340,14 @@ func TestGPUNodes(t *testing.T) {
 	node := func(name, rest string) string {
 		return "apiVersion: tranche.dev/v1beta1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
 	}
-	gpus := func(n int, more string) (all string) {
+	named := func(n int, more string) (all string) {
 		for i := range n {
-			all += fmt.Sprintf("{name: g%d, vendor: amd, productName: x, index: 0, %s},", i, more)
+			all += fmt.Sprintf("{name: n%d, %s},", i, more)
 		}
 		return all
 	}
-	others := func(n int) (all string) {
-		for i := range n {
-			all += fmt.Sprintf("{name: s%d, message: a},", i)
-		}
-		return all
-	}
-	parts := func(n int) (all string) {
-		for i := range n {
-			all += fmt.Sprintf("{name: p%d, profile: 1g},", i)
-		}
-		return "partitions: [" + all + "]"
-	}
+	gpus := func(n int, more string) string { return named(n, "vendor: amd, productName: x, index: 0, "+more) }
+	parts := func(n int) string { return "partitions: [" + named(n, "profile: 1g") + "]" }
 	changes := func(n, kept int) (all string) {
 		for i := range n {
 			all += fmt.Sprintf("{gpu: g%d, description: x, keptDevices: [%s]},", i, strings.Repeat("a,", kept))
@@ -388,7 +378,7 @@ func TestGPUNodes(t *testing.T) {
 		"status: {desired: {profileName: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
 		"status: {desired: {profileName: p, source: Spec}}":        "status.desired.hash: Required value",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: a, vendor: amd, productName: x, index: 0}]}}":                                                                                               "status.node.gpus[1]: Duplicate value",
-		"status: {node: {otherSystems: [" + others(v1beta1.MaxOtherSystems+1) + "]}}":                                                                                                                                                   "status.node.otherSystems: Too many",
+		"status: {node: {otherSystems: [" + named(v1beta1.MaxOtherSystems+1, "message: a") + "]}}":                                                                                                                                      "status.node.otherSystems: Too many",
 		"status: {node: {otherSystems: [{name: a, message: " + strings.Repeat("a", v1beta1.MaxListedText+1) + "}]}}":                                                                                                                    "status.node.otherSystems[0].message: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problems: [{reason: a, message: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}]}}":                                                         "status.node.gpus[0].problems[0].message: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].pending: Too long",

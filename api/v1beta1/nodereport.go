@@ -27,6 +27,7 @@ type NodeReport struct {
 	// +kubebuilder:validation:Minimum=0
 	ProtocolVersion int32 `json:"protocolVersion,omitempty"`
 	// BootID is the kernel's boot ID, which changes with a reboot.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -60,6 +61,7 @@ type NodeReport struct {
 	// +kubebuilder:validation:MaxItems=16
 	OtherSystems []OtherSystem `json:"otherSystems,omitempty"`
 	// AppliedHash is the hash of the applied profile.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -68,11 +70,13 @@ type NodeReport struct {
 	// PublishedTaints identifies the Switch, and its TaintGeneration, that the device taints in the node's
 	// ResourceSlices belong to. It is reported after the API server has accepted the
 	// slices. It is absent if no device is tainted for a switch.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	PublishedTaints *PublishedTaints `json:"publishedTaints,omitempty"`
 	// InputHash is a hash of everything that the changes for a profile depend on, except claims: the GPUs,
 	// their drivers and modes, and the plugin's settings.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -151,7 +155,8 @@ type UnpreparedClaim struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PublishedTaints identifies the taint request that the published device taints fulfill.
+// PublishedTaints identifies the taint request that the published device taints fulfill. It is part of
+// the protocol between controller and plugin, and can change in any version.
 type PublishedTaints struct {
 	// SwitchID is the ID of the Switch.
 	//
@@ -288,6 +293,7 @@ type GPUReport struct {
 	HeldDevices []string `json:"heldDevices,omitempty"`
 	// SliceHash is a hash of the devices that the plugin publishes of the GPU, to compare with
 	// the API server's ResourceSlices.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

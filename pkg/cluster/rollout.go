@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -17,8 +18,8 @@ type Rollout struct {
 	Plan    string `json:"plan"`
 	Profile string `json:"profile"`
 	// Revision is the newest revision, Target the one that nodes get.
-	Revision int64 `json:"revision"`
-	Target   int64 `json:"target"`
+	Revision int64  `json:"revision"`
+	Target   *int64 `json:"target,omitempty"`
 	// Step is the current step, of Steps.
 	Step  int32 `json:"step"`
 	Steps int32 `json:"steps"`
@@ -62,7 +63,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	if e := s.EstimatedCompletionTime; e != nil {
 		r.Done = &e.Time
 	}
-	if i := slices.IndexFunc(s.History, func(h v1beta1.PlanRevision) bool { return h.Revision == s.TargetRevision }); i >= 0 {
+	if i := slices.IndexFunc(s.History, func(h v1beta1.PlanRevision) bool { return ptr.Equal(&h.Revision, s.TargetRevision) }); i >= 0 {
 		r.Profile = s.History[i].ProfileName
 	}
 	c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -159,7 +160,7 @@ func TestStepsSoakAndCompletion(t *testing.T) {
 	f.profile = version("2")
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](2), f.plan.Status.TargetRevision)
 	assert.EqualValues(t, 1, f.plan.Status.CurrentStep)
 }
 
@@ -194,7 +195,7 @@ func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 	f.decide().arrive().decide()
 	assert.Equal(t, []string{"node-02", "node-03"}, f.admitted())
 	f.fail("node-02").decide()
-	assert.EqualValues(t, 1, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](1), f.plan.Status.TargetRevision)
 	assert.Equal(t, names.ReasonUndoing, f.progressing())
 	assert.True(t, f.plan.Status.History[0].Rejected)
 	// The failed node has the earlier revision, and follows it at once.
@@ -208,7 +209,7 @@ func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 
 	f.profile = version("3")
 	f.decide()
-	assert.EqualValues(t, 3, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](3), f.plan.Status.TargetRevision)
 	assert.Len(t, f.admitted(), 2)
 }
 

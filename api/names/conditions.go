@@ -25,6 +25,4 @@ const (
 	ConditionPaused = "Paused"
 	// ConditionDegraded (PartitionPlan): nodes have failed.
 	ConditionDegraded = "Degraded"
-	// ConditionComplete (PartitionPlan): all nodes that can be switched have the target.
-	ConditionComplete = "Complete"
 )

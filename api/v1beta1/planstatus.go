@@ -77,7 +77,7 @@ type PartitionPlanStatus struct {
 	// +listMapKey=revision
 	// +kubebuilder:validation:MaxItems=6
 	History []PlanRevision `json:"history,omitempty"`
-	// Conditions are Ready, Progressing, Paused, Degraded and Complete.
+	// Conditions are Ready, Progressing, Paused and Degraded.
 	//
 	// +optional
 	// +listType=map

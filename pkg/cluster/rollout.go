@@ -72,7 +72,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	}
 	r.Reason, r.Message = c.Reason, c.Message
 	switch {
-	case meta.IsStatusConditionTrue(s.Conditions, names.ConditionComplete):
+	case c.Reason == names.ReasonComplete:
 		r.Result = RolloutComplete
 	case c.Reason == names.ReasonUndone:
 		r.Result = RolloutUndone

@@ -94,7 +94,6 @@ func (e *evaluation) describe() {
 		set(names.ConditionDegraded, false, names.ReasonNone, "")
 	}
 	complete := reason == names.ReasonComplete
-	set(names.ConditionComplete, complete, reason, message)
 	if c := meta.FindStatusCondition(e.Status.Conditions, names.ConditionDegraded); complete && c.Status == metav1.ConditionTrue {
 		set(names.ConditionReady, false, c.Reason, c.Message)
 	} else {

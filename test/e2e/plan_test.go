@@ -64,7 +64,7 @@ func progresses(reason string) func(*v1beta1.PartitionPlan) bool {
 func (s *suite) waitComplete(name string, revision int64) *v1beta1.PartitionPlan {
 	s.t.Helper()
 	return s.waitPlan(name, fmt.Sprintf("has rolled out revision %d", revision), func(p *v1beta1.PartitionPlan) bool {
-		return ptr.Equal(p.Status.TargetRevision, &revision) && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
+		return ptr.Equal(p.Status.TargetRevision, &revision) && progresses(names.ReasonComplete)(p)
 	})
 }
 

@@ -77,7 +77,7 @@ type PartitionPlanStatus struct {
 	// +listMapKey=revision
 	// +kubebuilder:validation:MaxItems=6
 	History []PlanRevision `json:"history,omitempty"`
-	// Conditions are Ready, Progressing, Paused and Degraded.
+	// Conditions are Ready, Progressing, Paused, Stopped and Degraded.
 	//
 	// +optional
 	// +listType=map

@@ -80,13 +80,15 @@ func (e *evaluation) describe() {
 	}
 	moves, reason, message := e.progress()
 	set(names.ConditionProgressing, moves, reason, message)
-	switch {
-	case Stopped(&e.Status):
-		set(names.ConditionPaused, true, names.ReasonTooManyFailures, e.stoppedText())
-	case e.Spec.Paused:
+	if e.Spec.Paused {
 		set(names.ConditionPaused, true, names.ReasonPaused, "spec.paused is true")
-	default:
+	} else {
 		set(names.ConditionPaused, false, names.ReasonNone, "")
+	}
+	if s := e.Status.Stopped; s != nil {
+		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", nodes(int(s.Failures)), s.Revision))
+	} else {
+		set(names.ConditionStopped, false, names.ReasonNone, "")
 	}
 	if n := len(e.tally.failed); n > 0 {
 		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(e.tally.counts.Failed))+" failed: status.failedNodes says why")

@@ -169,8 +169,8 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
 	assert.Equal(t, []v1beta1.PlanNode{{NodeName: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.FailedNodes)
-	require.NotNil(t, f.plan.Status.Stopped)
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.True(t, f.is(names.ConditionStopped))
+	assert.False(t, f.is(names.ConditionPaused))
 	// It tries again, and nobody has said that the plan goes on.
 	f.node("node-00").State = v1beta1.Planning
 	assert.Empty(t, f.decide().admitted())
@@ -181,6 +181,7 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: f.newest(), Failures: 1}
 	assert.Len(t, f.decide().admitted(), 2)
 	assert.Nil(t, f.plan.Status.Stopped)
+	assert.False(t, f.is(names.ConditionStopped))
 
 	// A corrected profile begins anew.
 	f.profile = version("2")
@@ -205,7 +206,8 @@ func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 	assert.Equal(t, names.ReasonUndone, f.progressing())
 	assert.EqualValues(t, 4, f.plan.Status.NodeCounts.Updated)
 	assert.Contains(t, f.events, names.EventPlanUndo)
-	require.NotNil(t, f.plan.Status.Stopped, "it remains to be seen why")
+	assert.True(t, f.is(names.ConditionStopped), "it remains to be seen why")
+	assert.Equal(t, "1 node failed with revision 2", meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionStopped).Message)
 
 	f.profile = version("3")
 	f.decide()
@@ -257,10 +259,11 @@ func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
 	assert.Equal(t, names.ReasonPaused, f.progressing())
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.True(t, f.is(names.ConditionPaused))
+	assert.False(t, f.is(names.ConditionStopped))
 	f.plan.Spec.Paused = false
 	assert.Len(t, f.decide().admitted(), 2)
-	assert.True(t, meta.IsStatusConditionFalse(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.False(t, f.is(names.ConditionPaused))
 }
 
 func TestARestartedControllerAdmitsNoMore(t *testing.T) {
@@ -327,7 +330,7 @@ func TestWhoDoesNotCount(t *testing.T) {
 	f.decide()
 	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")
 	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overridden: 1}, f.plan.Status.NodeCounts)
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
+	assert.True(t, f.is(names.ConditionDegraded))
 }
 
 // Ready sums the other conditions up.
@@ -345,8 +348,11 @@ func TestReady(t *testing.T) {
 	assert.Equal(t, names.ReasonNodesFailed, meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionReady).Reason)
 }
 
-func (f *fleet) ready() bool {
-	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionReady)
+func (f *fleet) ready() bool { return f.is(names.ConditionReady) }
+
+// is reports whether a condition is true.
+func (f *fleet) is(condition string) bool {
+	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, condition)
 }
 
 func TestNothingToDo(t *testing.T) {

@@ -348,11 +348,11 @@ type StepApproval struct {
 type AcceptedFailures struct {
 	// RevisionReference is the revision with which the nodes failed.
 	RevisionReference `json:",inline"`
-	// Failures is how many failed nodes are accepted. The plan stops again when more than
+	// FailedNodeCount is how many failed nodes are accepted. The plan stops again when more than
 	// these and maxFailures have failed.
 	//
 	// +kubebuilder:validation:Minimum=1
-	Failures int32 `json:"failures"`
+	FailedNodeCount int32 `json:"failedNodeCount"`
 }
 
 // RejectedRevision rejects a revision. It has no effect on other revisions.

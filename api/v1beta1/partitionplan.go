@@ -159,6 +159,7 @@ type RolloutStrategy struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	TopologyLimits []TopologyLimit `json:"topologyLimits,omitempty"`
 	// Order is the order of the nodes. Default: emptiest first.
@@ -180,6 +181,7 @@ type RolloutStrategy struct {
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
 	// OnFailure is what happens when the plan stops. With Stop, nodes that have the revision
@@ -277,6 +279,7 @@ type Window struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=7
 	Days []Day `json:"days,omitempty"`
 	// Start is the time of the day at which the window starts ("22:00").

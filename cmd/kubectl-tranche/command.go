@@ -48,7 +48,7 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   kubectl tranche top gpus --node node-a
 
   # Print what a node with eight H100 will publish
-  kubectl tranche templates --model h100x8
+  kubectl tranche templates --inventory h100x8
 
   # Print JSON
   kubectl tranche -o json`

@@ -241,7 +241,7 @@ func TestServerVersions(t *testing.T) {
 		p.Labels = map[string]string{"app.kubernetes.io/part-of": "tranche", componentLabel: component, versionLabel: version}
 		return p
 	}
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationSystemNamespace: "tranche-system"}}}
 	foreign := pod("g", "kubelet-plugin", "9.0.0", corev1.PodRunning)
 	foreign.Namespace = "team-a"
 	kubernetes := fake.NewClientset(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),

@@ -30,7 +30,7 @@ The scheduler's own allocator decides what fits. For a pod without a plan, the r
 is printed.
 
 Plans move only pods that may be evicted: the pod or its namespace has the label
-tranche.dev/defragmentation=allowed, a controller replaces the pod, its claims are
+tranche.dev/defragmentation=true, a controller replaces the pod, its claims are
 created from templates, its priority is not higher than that of the waiting pod, and
 its PodDisruptionBudget allows the eviction.
 

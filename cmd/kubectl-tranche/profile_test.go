@@ -29,7 +29,7 @@ import (
 
 // follows is a GPUNode that follows a profile.
 func follows(name, profile string) *v1beta1.GPUNode {
-	return &gpunodes.WithProfile(name, profile).GPUs("MIG on", "gpu-a").GPUNode
+	return &gpunodes.WithProfile(name, profile).GPUs(gpunodes.MIGOn, "gpu-a").GPUNode
 }
 
 func profileNamed(name string) *v1beta1.PartitionProfile {
@@ -204,7 +204,7 @@ func (s *server) serve(path string, object any) {
 // TestAgainstAServer: what the commands print of a cluster with GPUNodes.
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
-	failed := gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
+	failed := gpunodes.WithProfile("node-a", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
 	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNode"}
 	s.serve("gpunodes", v1beta1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1beta1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)

@@ -54,7 +54,7 @@ tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			send(w, list)
 		case strings.HasSuffix(r.URL.Path, "/deviceclasses") && !s.hidesClasses:
 			list := resourceapi.DeviceClassList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"}}
-			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}}
+			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationSystemNamespace: "tranche-system"}}}}
 			send(w, list)
 		default:
 			http.Error(w, "no", http.StatusForbidden)

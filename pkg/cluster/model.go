@@ -77,8 +77,8 @@ type GPU struct {
 	Mode *Mode `json:"-"`
 	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
 	MemoryMode string `json:"memoryPartition,omitempty"`
-	// HardwareMode is the current mode as the node's plugin reports it: "MIG on", "CPX NPS1".
-	HardwareMode string `json:"-"`
+	// HardwareMode has the current modes as the node's plugin reports them.
+	HardwareMode v1beta1.GPUModes `json:"-"`
 	GPUState     `json:"-"`
 	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"devices,omitempty"`

@@ -80,11 +80,11 @@ func selected(s *v1beta1.GPUSelector) string {
 	if s.Vendor != "" {
 		out = append(out, s.Vendor)
 	}
-	if s.MIG != "" {
-		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIG])
+	if s.MIGSupport != "" {
+		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIGSupport])
 	}
-	out = append(out, s.Products...)
-	out = append(out, s.PCIAddresses...)
+	out = append(out, s.ProductNames...)
+	out = append(out, s.PCIBusIDs...)
 	out = append(out, s.PCIIDs...)
 	for _, i := range s.Indexes {
 		out = append(out, fmt.Sprintf("index %d", i))
@@ -113,7 +113,7 @@ func ruleSays(r *v1beta1.Rule) []string {
 		out = append(out, sharingSays(r.Sharing))
 	}
 	if e := r.ExtendedResource; e != nil {
-		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.As)))
+		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.Device)))
 	}
 	return out
 }
@@ -122,7 +122,7 @@ func migSays(m *v1beta1.MIG) string {
 	switch m.Mode {
 	case v1beta1.MIGDisabled:
 		return "no MIG"
-	case v1beta1.MIGEnabled:
+	case v1beta1.MIGNoPartitions:
 		return "MIG without partitions"
 	case v1beta1.MIGStatic:
 		var parts []string
@@ -146,7 +146,7 @@ func migSays(m *v1beta1.MIG) string {
 }
 
 func sharingSays(s *v1beta1.Sharing) string {
-	if s.Enabled != nil && !*s.Enabled {
+	if s.WholeGPUs != nil && !*s.WholeGPUs {
 		return "not shared"
 	}
 	text := "shared"

@@ -145,13 +145,13 @@ func (n Progress) Restricts() bool {
 		return true // another version of Tranche knows
 	}
 	return slices.ContainsFunc(rules, func(r v1beta1.Rule) bool {
-		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
+		if m := r.MIG; m != nil && (m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGNoPartitions || m.Mode == v1beta1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}
 		if a := r.XCP; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
 			return true
 		}
-		return r.Unchanged || r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
+		return r.Unchanged || r.Sharing != nil && r.Sharing.WholeGPUs != nil && !*r.Sharing.WholeGPUs
 	})
 }
 
@@ -159,8 +159,8 @@ func (n Progress) Restricts() bool {
 type GPUProgress struct {
 	Name    string
 	Product string
-	// Mode is the current mode of the hardware.
-	Mode string
+	// Mode has the current modes of the hardware.
+	Mode v1beta1.GPUModes
 	GPUState
 }
 
@@ -193,7 +193,7 @@ func GPUsOf(n *v1beta1.GPUNode) []GPUProgress {
 	out := make([]GPUProgress, 0, len(s.Node.GPUs))
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
-		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, GPUState: GPUState{Pending: r.Pending, Problem: r.Problem}}
+		c := GPUProgress{Name: r.Name, Product: r.ProductName, Mode: r.GPUModes, GPUState: GPUState{Pending: r.Pending, Problem: r.Problem}}
 		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid

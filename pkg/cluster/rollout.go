@@ -30,7 +30,6 @@ type Rollout struct {
 	Failed   []v1beta1.PlanNode
 	SetAside []v1beta1.PlanNode
 	Done     *time.Time
-	History  []v1beta1.PlanRevision
 }
 
 // RolloutResult says how a rollout has ended.
@@ -49,7 +48,7 @@ const (
 )
 
 // invalid are reasons for which a plan cannot be carried out.
-var invalid = []string{names.ReasonInvalidSelector, names.ReasonInvalidWindow, names.ReasonNoNodes, names.ReasonProfileNotFound}
+var invalid = []string{names.ReasonFallbackNotFound, names.ReasonInvalidSelector, names.ReasonInvalidWindow, names.ReasonNoNodes, names.ReasonProfileNotFound}
 
 // RolloutOf returns the progress of a plan. known is false while the controller has not seen
 // the last change of the plan.
@@ -57,7 +56,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	s := &p.Status
 	r = Rollout{
 		Plan: p.Name, Profile: p.Spec.ProfileName, Revision: s.Revision, Target: s.TargetRevision, Step: s.CurrentStep, Steps: s.StepCount,
-		Nodes: s.NodeCounts, Failed: s.FailedNodes, SetAside: s.SetAsideNodes, History: s.History,
+		Nodes: s.NodeCounts, Failed: s.FailedNodes, SetAside: s.SetAsideNodes,
 	}
 	if e := s.EstimatedCompletionTime; e != nil {
 		r.Done = &e.Time
@@ -108,15 +107,4 @@ func (r Rollout) Line() string {
 		line += " (" + r.Reason + ")"
 	}
 	return line
-}
-
-// Previous returns the revision to which an undo of the newest one goes: the last complete one that
-// was not rejected. Without one, it is 0: the nodes get what they would have without the plan.
-func (r Rollout) Previous() int64 {
-	for _, h := range r.History {
-		if h.Revision < r.Revision && h.CompletionTime != nil && !h.Rejected {
-			return h.Revision
-		}
-	}
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -201,7 +202,7 @@ func TestRefusals(t *testing.T) {
 		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{names.LabelDefragmentation: "never"} }),
 			defrag.Options{}, defrag.NotMovable, "its label tranche.dev/defragmentation=never forbids it"},
 		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable,
-			"neither the pod nor its namespace has the label tranche.dev/defragmentation=allowed"},
+			"neither the pod nor its namespace has the label tranche.dev/defragmentation=true"},
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil
 			pods(func(p *corev1.Pod) {
@@ -332,4 +333,18 @@ func budget(allowed int32, generation int64) policyv1.PodDisruptionBudget {
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
 		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, ObservedGeneration: 1},
 	}
+}
+
+// A move for which the allocator takes too long is no place that does not exist: there may be a plan.
+func TestAMoveThatCannotBeSearchedInTime(t *testing.T) {
+	const cpx = "gpu-xcp-cpx.tranche.dev"
+	f := newFleetOf(t, "MI300X", 1, 8)
+	f.run("node-0", cpx)
+	// The replacement asks for more pieces of one GPU than it has.
+	f.in.Templates[0].Spec.Spec.Devices.Requests[0].Exactly.Count = 9
+	f.in.Templates[0].Spec.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+	waiting := f.add("gpu-amd.tranche.dev", 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-0"} })
+	plan, refusal := f.plan(waiting, defrag.Options{})
+	require.NotNil(t, refusal, "%+v", plan)
+	assert.Equal(t, defrag.OutOfTime, refusal.Reason, refusal)
 }

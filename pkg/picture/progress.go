@@ -31,7 +31,7 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
 			for _, n := range overview.StateNotes(c.GPUState) {
 				remarks = append(remarks, n.About+n.Text)
 			}
-			rows = append(rows, []string{c.Name, c.Mode, strings.Join(remarks, "; ")})
+			rows = append(rows, []string{c.Name, cluster.ModeText(c.Mode), strings.Join(remarks, "; ")})
 		}
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)

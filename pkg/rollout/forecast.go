@@ -129,9 +129,7 @@ func Predict(in ForecastInput) (Forecast, error) {
 		}
 		out.Nodes = append(out.Nodes, ForecastNode{Name: n.Name, Step: step})
 	}
-	if f := strategy.MaxFailures; f != nil {
-		out.MaxFailures = Scaled(f, eligible, false)
-	}
+	out.MaxFailures = Scaled(&strategy.MaxFailures, eligible, false)
 	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.ProfileName)
 	for _, s := range steps {
 		if s.approval && !s.last {

@@ -23,7 +23,7 @@ const zone = corev1.LabelTopologyZone
 // ten minutes.
 func fleet(n int) ForecastInput {
 	in := ForecastInput{
-		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new"}}, Unavailable: 1,
+		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new", NodeSelector: &v1beta1.NodeSelector{}}}, Unavailable: 1,
 		Target: v1beta1.ProfileSnapshot{ProfileName: "new", Hash: "hash-new"}, Now: gpunodes.Now,
 	}
 	for i := range n {
@@ -110,6 +110,9 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchExpressions: []v1beta1.NodeRequirement{{Key: "a", Operator: "Is"}}}
 	_, err := Predict(in)
 	require.ErrorContains(t, err, "spec.nodeSelector: ")
+	in.Plan.Spec.NodeSelector = nil
+	_, err = Predict(in)
+	require.EqualError(t, err, "spec.nodeSelector is missing: {} selects all nodes")
 }
 
 func TestPrecedenceOfPlans(t *testing.T) {
@@ -164,7 +167,7 @@ func TestEstimate(t *testing.T) {
 		}, 30 * minute},
 		"soak": {func(in *ForecastInput) {
 			in.Unavailable = 6
-			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
+			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: metav1.Duration{Duration: time.Hour}, Approval: true}}
 		}, 80 * minute},
 		// It is 13:57. Two nodes start in the window, each later pair the next days.
 		"windows": {func(in *ForecastInput) {

@@ -122,7 +122,7 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 		{"gpunodes", gpuNodesKind, metav1.ListOptions{}, false},
 		{"partitionprofiles of the chart", profilesKind, labeled(ofChart), false},
 		{"partitionprofiles of other projects' configurations", profilesKind, labeled(ofProjects), false},
-		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelFromChart + "!=true," + names.LabelFromProject + "!=true"), false},
+		{"partitionprofiles of your own (kept)", profilesKind, labeled(names.LabelCreatedFrom + " notin (" + names.CreatedFromChart + "," + names.CreatedFromConfigMap + ")"), false},
 		{"partitionplans (kept)", plansKind, metav1.ListOptions{}, false},
 	}
 	for _, kind := range Kinds {
@@ -152,6 +152,6 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 	created, err := c.findTemplates(ctx)
 	add(templatesKind, "resourceclaimtemplates that the controller created", len(created), namesOf(created))
 	nodes, nodesErr := c.markedNodes(ctx)
-	add(corev1.SchemeGroupVersion.WithResource("nodes"), "nodes with taints or paused clients", len(nodes), nodes)
+	add(corev1.SchemeGroupVersion.WithResource("nodes"), "nodes with taints or paused monitoring pods", len(nodes), nodes)
 	return all, errors.Join(err, nodesErr)
 }

@@ -119,7 +119,7 @@ func (c chart) node() g.Node {
 // gpuBadges returns the modes of a GPU.
 func gpuBadges(gpu *cluster.GPU) g.Node {
 	plain := func(text string) g.Node { return badge(text) }
-	out := g.Group{some(gpu.HardwareMode, plain), some(gpu.MemoryMode, plain)}
+	out := g.Group{some(cluster.ModeText(gpu.HardwareMode), plain), some(gpu.MemoryMode, plain)}
 	if m := gpu.Mode; m != nil {
 		out = append(out, badge(fmt.Sprintf("%s: %d of %d held", m.Name, m.Held, m.Of)))
 	}

@@ -212,7 +212,7 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 		gpuID := cluster.GPUOf(h.Device)
 		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				gpuID, cluster.TaintProfile(far.To), far.During(now))
+				gpuID, cluster.ProfileText(far.To), far.During(now))
 		}
 	}
 	return ""

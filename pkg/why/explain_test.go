@@ -12,130 +12,86 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/test/pending"
 )
-
-// twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
-func twoNodes(t *testing.T) *world {
-	return newWorld(t).node("node-a", "H100-80GB", 2).node("node-b", "L4-24GB", 1)
-}
-
-func anyOf(name string, classes ...string) resourceapi.DeviceRequest {
-	r := resourceapi.DeviceRequest{Name: name}
-	for i, class := range classes {
-		r.FirstAvailable = append(r.FirstAvailable, resourceapi.DeviceSubRequest{
-			Name: fmt.Sprintf("choice-%d", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-		})
-	}
-	return r
-}
-
-func taintRule(pool string) resourceapi.DeviceTaintRule {
-	return resourceapi.DeviceTaintRule{
-		ObjectMeta: metav1.ObjectMeta{Name: "fan-swap"},
-		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool},
-			Taint:          resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		},
-	}
-}
-
-// TestOneClaimWithSeveralPiecesIsOneHolder: what counts is who has to go.
-func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
-	w := newWorld(t).node("node-b", "MI300X", 2).hold("node-b", "team-b", "rank", cpx, 1)
-	eight := request("gpu", cpx)
-	eight.Exactly.Count = 8
-	claim := claimOf("team-c", "eight-gpu", eight)
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
-	grant, err := w.scheduler.Allocate(t.Context(), "node-b", claim)
-	require.NoError(t, err)
-	require.NotNil(t, grant)
-	w.give(claim, grant.Result, "eight")
-	w.hold("node-b", "team-b", "more", cpx, 1)
-	w.pod(request("gpu", dpx))
-	r := w.explain().Nodes[0].Requests[0]
-	assert.Equal(t, []fit.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
-	require.NotNil(t, r.Nearest)
-	assert.Equal(t, []string{"team-c: eight"}, fit.NamesOf(r.Nearest.Holders), "one claim, though it has eight pieces")
-}
 
 // TestScheduled: pods that have a node.
 func TestScheduled(t *testing.T) {
-	base := func(t *testing.T) *world {
+	base := func(t *testing.T) *pending.World {
 		w := twoNodes(t)
-		w.pod(request("gpu", small))
-		w.placed("node-a")
+		w.Pod(pending.Request("gpu", pending.Small))
+		w.Placed("node-a")
 		return w
 	}
 	for name, test := range map[string]struct {
 		state  why.State
-		change func(*world, *corev1.Pod)
+		change func(*pending.World, *corev1.Pod)
 	}{
-		"running": {why.Running, func(_ *world, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
-		"running-sick": {why.Running, func(_ *world, p *corev1.Pod) {
+		"running": {why.Running, func(_ *pending.World, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
+		"running-sick": {why.Running, func(_ *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []corev1.ResourceStatus{
 				{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: corev1.ResourceHealthStatusUnhealthy}}},
 			}}}
 		}},
-		"running-not-ready": {why.Running, func(w *world, p *corev1.Pod) {
+		"running-not-ready": {why.Running, func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			conditions := func(message string) []metav1.Condition {
 				return []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Message: message}, {Type: "Other", Status: metav1.ConditionTrue, Message: "fine"}}
 			}
-			held := w.claim().Status.Allocation.Devices.Results[0]
-			w.claim().Status.Devices = []resourceapi.AllocatedDeviceStatus{
+			held := w.Claim().Status.Allocation.Devices.Results[0]
+			w.Claim().Status.Devices = []resourceapi.AllocatedDeviceStatus{
 				{Driver: held.Driver, Pool: "node-b", Device: held.Device, Conditions: conditions("same name on another node")},
 				{Driver: held.Driver, Pool: held.Pool, Device: "another", Conditions: conditions("another device of the node")},
 				{Driver: held.Driver, Pool: held.Pool, Device: held.Device, Conditions: conditions("the daemon of MPS has ended")},
 			}
 		}},
-		"finished": {why.Finished, func(w *world, p *corev1.Pod) {
+		"finished": {why.Finished, func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodSucceeded
-			w.claim().Status.Allocation = nil
+			w.Claim().Status.Allocation = nil
 		}},
-		"prepare-fails": {why.Starting, func(w *world, _ *corev1.Pod) {
-			w.in.Events = []corev1.Event{
-				warning("Pod", "pod", "FailedScheduling", "default-scheduler", "old news"),
-				warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: GPU 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
-				warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
+		"prepare-fails": {why.Starting, func(w *pending.World, _ *corev1.Pod) {
+			w.In.Events = []corev1.Event{
+				pending.Warning("Pod", "pod", "FailedScheduling", "default-scheduler", "old news"),
+				pending.Warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: GPU 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
+				pending.Warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
 			}
 		}},
-		"starting": {why.Starting, func(*world, *corev1.Pod) {}},
-		"image-missing": {why.Starting, func(_ *world, p *corev1.Pod) {
+		"starting": {why.Starting, func(*pending.World, *corev1.Pod) {}},
+		"image-missing": {why.Starting, func(_ *pending.World, p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "nope"`},
 			}}}
 		}},
-		"stopping": {why.Terminating, func(_ *world, p *corev1.Pod) {
-			p.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
+		"stopping": {why.Terminating, func(_ *pending.World, p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(20 * time.Second)}
 		}},
-		"finished-held": {why.Terminating, func(_ *world, p *corev1.Pod) {
-			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: now.Add(-7 * time.Minute)}, []string{"example.com/keep"}
+		"finished-held": {why.Terminating, func(_ *pending.World, p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}, []string{"example.com/keep"}
 			p.Spec.NodeName, p.Status.Phase = "", corev1.PodFailed
 		}},
-		"stuck": {why.Terminating, func(w *world, p *corev1.Pod) {
-			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
-			w.in.NodeEvents = []corev1.Event{warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
+		"stuck": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
+			w.In.NodeEvents = []corev1.Event{pending.Warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
 		}},
-		"stuck-elsewhere": {why.Terminating, func(w *world, p *corev1.Pod) {
-			w.in.Classes[0].Annotations = map[string]string{"tranche.dev/namespace": "gpu-drivers"}
-			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
+		"stuck-elsewhere": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+			w.In.Classes[0].Annotations = map[string]string{"tranche.dev/system-namespace": "gpu-drivers"}
+			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
 		}},
-		"gpu-gone": {why.Running, func(w *world, p *corev1.Pod) {
+		"gpu-gone": {why.Running, func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
-			w.in.Slices = []resourceapi.ResourceSlice{}
+			w.In.Slices = []resourceapi.ResourceSlice{}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := base(t)
-			test.change(w, w.in.Pod)
-			e := w.explain()
+			test.change(w, w.In.Pod)
+			e := w.Explain()
 			assert.Equal(t, test.state, e.State)
 			requireText(t, name, e)
 		})
@@ -144,17 +100,17 @@ func TestScheduled(t *testing.T) {
 
 // TestAbsent: no pod, because a quota refuses it or for no reason.
 func TestAbsent(t *testing.T) {
-	in := why.AbsentInput{Namespace: "team-a", Name: "nightly", Now: now}
+	in := why.AbsentInput{Namespace: "team-a", Name: "nightly", Now: pending.Now}
 	requireText(t, "absent", why.ExplainAbsence(in))
 
 	in.Events = []corev1.Event{
-		warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
-		warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
+		pending.Warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
+		pending.Warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
 	}
 	requireText(t, "absent-quota", why.ExplainAbsence(in))
 
 	in.Events = nil
-	in.Pods = []corev1.Pod{*podNamed("nightly-1"), *podNamed("nightlife"), *podNamed("nightly-0")}
+	in.Pods = []corev1.Pod{*pending.PodNamed("nightly-1"), *pending.PodNamed("nightlife"), *pending.PodNamed("nightly-0")}
 	requireText(t, "absent-others", why.ExplainAbsence(in))
 }
 
@@ -162,14 +118,14 @@ func TestAbsent(t *testing.T) {
 func TestManyNodes(t *testing.T) {
 	w := newWorld(t)
 	for i := range 5 {
-		w.node(fmt.Sprintf("small-%d", i), "L4-24GB", 1)
+		w.Node(fmt.Sprintf("small-%d", i), "L4-24GB", 1)
 	}
 	for i := range 6 {
 		name := fmt.Sprintf("large-%d", i)
-		w.node(name, "H100-80GB", 1).hold(name, "team-b", name, wholeGPU, 1)
+		w.Node(name, "H100-80GB", 1).Hold(name, "team-b", name, pending.WholeGPU, 1)
 	}
-	w.pod(request("gpu", small))
-	e := w.explain()
+	w.Pod(pending.Request("gpu", pending.Small))
+	e := w.Explain()
 	requireText(t, "many-nodes", e)
 	var text bytes.Buffer
 	require.NoError(t, picture.Screen{Width: 100}.Draw(&text, func(p *picture.Page) { picture.DrawExplanation(p, e, true) }))
@@ -181,11 +137,11 @@ func TestManyNodes(t *testing.T) {
 
 // TestJSON: the same input gives the same bytes.
 func TestJSON(t *testing.T) {
-	w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2)
-	w.pod(request("gpu", small))
+	w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+	w.Pod(pending.Request("gpu", pending.Small))
 	var first, second bytes.Buffer
-	require.NoError(t, picture.WriteJSON(&first, w.explain()))
-	require.NoError(t, picture.WriteJSON(&second, w.explain()))
+	require.NoError(t, picture.WriteJSON(&first, w.Explain()))
+	require.NoError(t, picture.WriteJSON(&second, w.Explain()))
 	assert.Equal(t, first.String(), second.String())
 	var e why.Explanation
 	require.NoError(t, json.Unmarshal(first.Bytes(), &e))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/pending"
 )
 
 func named(name string) metav1.ObjectMeta {
@@ -45,7 +46,7 @@ func gated(p *corev1.Pod) {
 
 func ended(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 
-func leaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+func leaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: pending.Now} }
 
 // pods of an owner: one for each change.
 func pods(by string, changes ...change) (out []corev1.Pod) {
@@ -95,7 +96,7 @@ func said(kind string, status metav1.ConditionStatus, reason, message string) me
 func failed(kind, name, message string) []corev1.Event {
 	return []corev1.Event{{
 		InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name}, Type: corev1.EventTypeWarning, Reason: "FailedCreate",
-		Message: message, ReportingController: "job-controller", LastTimestamp: metav1.NewTime(now.Add(-time.Minute)),
+		Message: message, ReportingController: "job-controller", LastTimestamp: metav1.NewTime(pending.Now.Add(-time.Minute)),
 	}}
 }
 
@@ -174,7 +175,7 @@ func TestExplain(t *testing.T) {
 		"complete": {why.OwnerInput{Job: job(condition(batchv1.JobComplete))}, why.Finished, "has finished: it is complete.", ""},
 		"has failed": {why.OwnerInput{Job: job(condition(batchv1.JobFailed))}, why.Finished,
 			"has finished: it has failed (BackoffLimitExceeded): Job has reached the specified backoff limit.", ""},
-		"is deleted": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: now} })}, why.Terminating, "is being deleted", ""},
+		"is deleted": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "is being deleted", ""},
 		"wants none": {why.OwnerInput{Job: job(func(j *batchv1.Job) { j.Spec.Parallelism = ptr.To[int32](0) })}, why.Idle, "wants no pods", "replicas or parallelism"},
 		"a quota refuses": {
 			why.OwnerInput{Job: job(), Pods: pods("nightly", running), Events: failed("Job", "nightly", "exceeded quota"), Quotas: quotaFull},
@@ -230,7 +231,7 @@ func TestExplain(t *testing.T) {
 		}(), why.PodsRefused, "has 0 of 2 pods", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.in.Now = now
+			test.in.Now = pending.Now
 			e := why.ExplainOwner(test.in)
 			assert.Equal(t, test.state, e.State, e.Summary)
 			assert.Contains(t, e.Summary, test.summary)
@@ -276,8 +277,8 @@ func TestClaims(t *testing.T) {
 		"pods hidden":      {why.OwnerInput{Claim: claim(), Unread: []why.Unread{why.NotRead(why.ResourcePods, "you are not allowed to list pods")}}, why.Unknown, "Which pods use it cannot be determined."},
 		"allocated":        {why.OwnerInput{Claim: claim(allocated, reserved)}, why.Allocated, "has gpu-0000-11-00-0 of node-a for p."},
 		"allocated, idle":  {why.OwnerInput{Claim: claim(allocated)}, why.Allocated, "and no pod uses it"},
-		"deleted":          {why.OwnerInput{Claim: claim(func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} })}, why.Terminating, "is being deleted."},
-		"deleted, in use":  {why.OwnerInput{Claim: claim(reserved, func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} })}, why.Terminating, "when its pods have ended: p."},
+		"deleted":          {why.OwnerInput{Claim: claim(func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "is being deleted."},
+		"deleted, in use":  {why.OwnerInput{Claim: claim(reserved, func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "when its pods have ended: p."},
 		"without a device": {why.OwnerInput{Claim: claim(func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &resourceapi.AllocationResult{} })}, why.Allocated, "allocated without devices"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/pending"
 )
 
 func resources(amounts ...string) corev1.ResourceList {
@@ -26,8 +27,8 @@ func resources(amounts ...string) corev1.ResourceList {
 }
 
 // volume gives the pod a PersistentVolumeClaim, which may be changed.
-func (w *world) volume(phase corev1.PersistentVolumeClaimPhase, change ...func(*corev1.PersistentVolumeClaim)) {
-	w.in.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+func volume(w *pending.World, phase corev1.PersistentVolumeClaimPhase, change ...func(*corev1.PersistentVolumeClaim)) {
+	w.In.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
 	}}}
 	c := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "data"}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
@@ -35,8 +36,8 @@ func (w *world) volume(phase corev1.PersistentVolumeClaimPhase, change ...func(*
 	for _, f := range change {
 		f(&c)
 	}
-	w.in.Storage.Claims = []corev1.PersistentVolumeClaim{c}
-	w.in.Storage.Classes = []storagev1.StorageClass{
+	w.In.Storage.Claims = []corev1.PersistentVolumeClaim{c}
+	w.In.Storage.Classes = []storagev1.StorageClass{
 		{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)},
 		{ObjectMeta: metav1.ObjectMeta{Name: "local"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
 	}
@@ -48,8 +49,8 @@ func bound(c *corev1.PersistentVolumeClaim) {
 }
 
 // inZone is a volume that nodes of one zone reach.
-func (w *world) inZone(zone string) {
-	w.in.Storage.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}, Spec: corev1.PersistentVolumeSpec{
+func inZone(w *pending.World, zone string) {
+	w.In.Storage.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}, Spec: corev1.PersistentVolumeSpec{
 		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "topology.kubernetes.io/zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
 		}}}},
@@ -57,223 +58,217 @@ func (w *world) inZone(zone string) {
 }
 
 // told is the controller's event.
-func (w *world) told(a string, message string) {
-	e := warning("Pod", "pod", a, names.ControllerName, message)
-	e.InvolvedObject.UID = w.in.Pod.UID
-	w.in.Events = append(w.in.Events, e)
+func told(w *pending.World, a string, message string) {
+	e := pending.Warning("Pod", "pod", a, names.ControllerName, message)
+	e.InvolvedObject.UID = w.In.Pod.UID
+	w.In.Events = append(w.In.Events, e)
 }
 
-func (w *world) gate(name string) {
-	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: name}}
+func gate(w *pending.World, name string) {
+	w.In.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: name}}
 }
 
 // ofJob has the Workload be that of the pod's job.
-func (w *world) ofJob() {
-	w.in.Pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "nightly", UID: "uid-nightly", Controller: ptr.To(true)}}
-	w.in.Workloads[0].Name, w.in.Workloads[0].OwnerReferences[0].UID = "job-nightly-12345", "uid-nightly"
+func ofJob(w *pending.World) {
+	w.In.Pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "nightly", UID: "uid-nightly", Controller: ptr.To(true)}}
+	w.In.Workloads[0].Name, w.In.Workloads[0].OwnerReferences[0].UID = "job-nightly-12345", "uid-nightly"
 }
 
 // ofKueue is the Workload of the pod.
-func (w *world) ofKueue(active bool, conditions ...metav1.Condition) {
-	w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
-	load := why.Workload{ObjectMeta: metav1.ObjectMeta{Name: "pod-pod-12345", OwnerReferences: []metav1.OwnerReference{{UID: w.in.Pod.UID}}}}
+func ofKueue(w *pending.World, active bool, conditions ...metav1.Condition) {
+	w.In.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+	load := why.Workload{ObjectMeta: metav1.ObjectMeta{Name: "pod-pod-12345", OwnerReferences: []metav1.OwnerReference{{UID: w.In.Pod.UID}}}}
 	load.Spec.QueueName, load.Spec.Active = "gpus", &active
 	for i := range conditions {
-		conditions[i].LastTransitionTime = metav1.NewTime(now.Add(-7 * time.Minute))
+		conditions[i].LastTransitionTime = metav1.NewTime(pending.Now.Add(-7 * time.Minute))
 	}
 	load.Status.Conditions = conditions
-	w.in.Workloads = []why.Workload{load}
+	w.In.Workloads = []why.Workload{load}
 }
 
 // TestSituations: what keeps a pod from a node beside devices, and what a user without rights is told.
 func TestSituations(t *testing.T) {
-	asks := func(t *testing.T) *world {
+	asks := func(t *testing.T) *pending.World {
 		w := twoNodes(t)
-		w.pod(request("gpu", small))
+		w.Pod(pending.Request("gpu", pending.Small))
 		return w
 	}
-	full := func(t *testing.T) *world {
-		w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2)
-		w.pod(request("gpu", small))
+	full := func(t *testing.T) *pending.World {
+		w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+		w.Pod(pending.Request("gpu", pending.Small))
 		return w
 	}
-	extended := func(t *testing.T) *world {
+	extended := func(t *testing.T) *pending.World {
 		w := twoNodes(t)
-		w.in.Pod = podNamed("pod")
-		w.in.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.10gb", "1")
+		w.In.Pod = pending.PodNamed("pod")
+		w.In.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.10gb", "1")
 		return w
 	}
 	for name, test := range map[string]struct {
 		state  why.State
 		answer string
-		world  func(*testing.T) *world
+		world  func(*testing.T) *pending.World
 	}{
-		"volume-missing": {why.VolumeNotReady, "", func(t *testing.T) *world {
+		"volume-missing": {why.VolumeNotReady, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume("")
-			w.in.Storage.Claims = []corev1.PersistentVolumeClaim{}
+			volume(w, "")
+			w.In.Storage.Claims = []corev1.PersistentVolumeClaim{}
 			return w
 		}},
-		"volume-unbound": {why.VolumeNotReady, "", func(t *testing.T) *world {
+		"volume-unbound": {why.VolumeNotReady, "", func(t *testing.T) *pending.World {
 			w := full(t)
-			w.volume(corev1.ClaimPending)
-			w.in.Events = []corev1.Event{warning("PersistentVolumeClaim", "data", "ProvisioningFailed", "csi.example.com", "out of space")}
+			volume(w, corev1.ClaimPending)
+			w.In.Events = []corev1.Event{pending.Warning("PersistentVolumeClaim", "data", "ProvisioningFailed", "csi.example.com", "out of space")}
 			return w
 		}},
-		"volume-without-class": {why.VolumeNotReady, "", func(t *testing.T) *world {
+		"volume-without-class": {why.VolumeNotReady, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil })
+			volume(w, corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil })
 			return w
 		}},
-		"volume-lost": {why.VolumeNotReady, "", func(t *testing.T) *world {
+		"volume-lost": {why.VolumeNotReady, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimLost)
+			volume(w, corev1.ClaimLost)
 			return w
 		}},
-		"volume-terminating": {why.VolumeNotReady, "", func(t *testing.T) *world {
+		"volume-terminating": {why.VolumeNotReady, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimBound, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} })
+			volume(w, corev1.ClaimBound, func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })
 			return w
 		}},
-		"volume-on-demand": {why.RoomNow, "", func(t *testing.T) *world {
+		"volume-on-demand": {why.RoomNow, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("local") })
+			volume(w, corev1.ClaimPending, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("local") })
 			return w
 		}},
-		"volume-elsewhere": {why.NoRoom, names.EventNodesExcluded, func(t *testing.T) *world {
+		"volume-elsewhere": {why.NoRoom, names.EventNodesExcluded, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimBound, bound)
-			w.inZone("two")
-			w.in.Nodes[0].Labels["topology.kubernetes.io/zone"] = "one"
+			volume(w, corev1.ClaimBound, bound)
+			inZone(w, "two")
+			w.In.Nodes[0].Labels["topology.kubernetes.io/zone"] = "one"
 			return w
 		}},
-		"volume-hidden": {why.Unknown, "", func(t *testing.T) *world {
+		"volume-hidden": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimBound, bound)
-			w.hide(why.ResourceVolumes)
+			volume(w, corev1.ClaimBound, bound)
+			w.Hide(why.ResourceVolumes)
 			return w
 		}},
-		"volume-claims-hidden": {why.Unknown, "", func(t *testing.T) *world {
+		"volume-claims-hidden": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.volume(corev1.ClaimBound)
-			w.in.Storage.Claims, w.in.Storage.Classes = nil, nil
-			w.hide(why.ResourceVolumeClaims, why.ResourceStorageClasses)
+			volume(w, corev1.ClaimBound)
+			w.In.Storage.Claims, w.In.Storage.Classes = nil, nil
+			w.Hide(why.ResourceVolumeClaims, why.ResourceStorageClasses)
 			return w
 		}},
-		"larger-than-the-node": {why.NoRoom, names.EventNodesExcluded, func(t *testing.T) *world {
-			w := asks(t)
-			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("cpu", "64", "memory", "2Ti")
-			w.in.Nodes[0].Status.Allocatable = resources("cpu", "32", "memory", "1Ti")
-			return w
-		}},
-		"preempting": {why.Preempting, "", func(t *testing.T) *world {
+		"preempting": {why.Preempting, "", func(t *testing.T) *pending.World {
 			w := full(t)
-			w.in.Pod.Status.NominatedNodeName = "node-a"
+			w.In.Pod.Status.NominatedNodeName = "node-a"
 			return w
 		}},
 		// The scheduler also names the node before it binds the pod there.
-		"being-placed": {why.RoomNow, "", func(t *testing.T) *world {
+		"being-placed": {why.RoomNow, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
+			w.In.Pod.Status.NominatedNodeName, w.In.Pod.Status.Conditions = "node-a", nil
 			return w
 		}},
-		"preempting-for-it": {why.Preempting, "", func(t *testing.T) *world {
+		"preempting-for-it": {why.Preempting, "", func(t *testing.T) *pending.World {
 			w := full(t)
-			w.in.Pod.Status.NominatedNodeName, w.in.Pod.Status.Conditions = "node-a", nil
-			preempted := warning("Pod", "victim", "Preempted", "default-scheduler", "Preempted by pod uid-pod on node node-a")
+			w.In.Pod.Status.NominatedNodeName, w.In.Pod.Status.Conditions = "node-a", nil
+			preempted := pending.Warning("Pod", "victim", "Preempted", "default-scheduler", "Preempted by pod uid-pod on node node-a")
 			preempted.Type, preempted.Related = corev1.EventTypeNormal, &corev1.ObjectReference{Kind: "Pod", Name: "pod", UID: "uid-pod"}
-			w.in.Events = []corev1.Event{preempted}
+			w.In.Events = []corev1.Event{preempted}
 			return w
 		}},
-		"other-scheduler": {why.SchedulerSilent, "", func(t *testing.T) *world {
+		"other-scheduler": {why.SchedulerSilent, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
+			w.In.Pod.Spec.SchedulerName, w.In.Pod.Status.Conditions = "kai-scheduler", nil
 			return w
 		}},
-		"other-scheduler-and-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
+		"other-scheduler-and-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *pending.World {
 			w := full(t)
-			w.in.Pod.Spec.SchedulerName, w.in.Pod.Status.Conditions = "kai-scheduler", nil
+			w.In.Pod.Spec.SchedulerName, w.In.Pod.Status.Conditions = "kai-scheduler", nil
 			return w
 		}},
-		"gate-unknown": {why.Gated, "", func(t *testing.T) *world {
+		"gate-unknown": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/approval"}}
+			w.In.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/approval"}}
 			return w
 		}},
-		"kueue-pending": {why.Gated, "", func(t *testing.T) *world {
+		"kueue-pending": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "couldn't assign flavors to pod set main: insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
+			ofKueue(w, true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "couldn't assign flavors to pod set main: insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
 			return w
 		}},
-		"kueue-deactivated": {why.Gated, "", func(t *testing.T) *world {
+		"kueue-deactivated": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.ofKueue(false, metav1.Condition{Type: "Evicted", Status: "True", Reason: "Deactivated", Message: "The workload is deactivated"})
+			ofKueue(w, false, metav1.Condition{Type: "Evicted", Status: "True", Reason: "Deactivated", Message: "The workload is deactivated"})
 			return w
 		}},
 		// Gates that Kueue adds to the pods of a job that runs.
-		"kueue-topology": {why.Gated, "", func(t *testing.T) *world {
+		"kueue-topology": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.ofKueue(true, metav1.Condition{Type: "Admitted", Status: "True", Reason: "Admitted", Message: "The workload is admitted"})
-			w.gate("kueue.x-k8s.io/topology")
-			w.ofJob()
+			ofKueue(w, true, metav1.Condition{Type: "Admitted", Status: "True", Reason: "Admitted", Message: "The workload is admitted"})
+			gate(w, "kueue.x-k8s.io/topology")
+			ofJob(w)
 			return w
 		}},
-		"kueue-elastic": {why.Gated, "", func(t *testing.T) *world {
+		"kueue-elastic": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.ofKueue(true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
-			w.gate("kueue.x-k8s.io/elastic-job")
-			w.ofJob()
+			ofKueue(w, true, metav1.Condition{Type: "QuotaReserved", Status: "False", Reason: "Pending", Message: "insufficient unused quota for gpu-memory in flavor default, 40Gi more needed"})
+			gate(w, "kueue.x-k8s.io/elastic-job")
+			ofJob(w)
 			return w
 		}},
-		"kueue-hidden": {why.Gated, "", func(t *testing.T) *world {
+		"kueue-hidden": {why.Gated, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.ofKueue(true)
-			w.in.Workloads = nil
-			w.hide(why.ResourceWorkloads)
+			ofKueue(w, true)
+			w.In.Workloads = nil
+			w.Hide(why.ResourceWorkloads)
 			return w
 		}},
-		"own-claims-hidden": {why.Unknown, "", func(t *testing.T) *world {
+		"own-claims-hidden": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Claims, w.in.Partial = nil, true
-			w.hide(why.ResourceClaims, why.ResourceOwnClaims)
+			w.In.Claims, w.In.Partial = nil, true
+			w.Hide(why.ResourceClaims, why.ResourceOwnClaims)
 			return w
 		}},
-		"templates-hidden": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
+		"templates-hidden": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses, w.in.Templates = nil, nil, nil
-			w.hide(why.ResourceTemplates)
+			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates = nil, nil, nil
+			w.Hide(why.ResourceTemplates)
 			return w
 		}},
-		"template-late": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
+		"template-late": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
-			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", `resource claim template "pod": not found`)}
+			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses = nil, nil
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", `resource claim template "pod": not found`)}
 			return w
 		}},
-		"claim-of-another-pod": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
+		"claim-of-another-pod": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.claim().OwnerReferences[0].UID = "uid-before"
+			w.Claim().OwnerReferences[0].UID = "uid-before"
 			return w
 		}},
-		"claim-does-not-exist": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
+		"claim-does-not-exist": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
+			w.In.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
 			return w
 		}},
-		"claim-being-deleted": {why.Invalid, names.EventRequestInvalid, func(t *testing.T) *world {
+		"claim-being-deleted": {why.Invalid, names.EventRequestInvalid, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.claim().DeletionTimestamp = &metav1.Time{Time: now}
+			w.Claim().DeletionTimestamp = &metav1.Time{Time: pending.Now}
 			return w
 		}},
-		"quota-of-claims": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *world {
+		"quota-of-claims": {why.ClaimMissing, names.EventClaimNotCreated, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Claims, w.in.Pod.Status.ResourceClaimStatuses = nil, nil
-			w.in.Templates[0].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{request("gpu", small)}
-			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "exceeded quota: gpus")}
-			w.in.Quotas = []corev1.ResourceQuota{
+			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses = nil, nil
+			w.In.Templates[0].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{pending.Request("gpu", pending.Small)}
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "exceeded quota: gpus")}
+			w.In.Quotas = []corev1.ResourceQuota{
 				{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Status: corev1.ResourceQuotaStatus{
-					Hard: resources(small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "100"),
-					Used: resources(small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "7"),
+					Hard: resources(pending.Small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "100"),
+					Used: resources(pending.Small+".deviceclass.resource.k8s.io/devices", "4", "count/resourceclaims.resource.k8s.io", "7"),
 				}},
 				{ObjectMeta: metav1.ObjectMeta{Name: "resources"}, Status: corev1.ResourceQuotaStatus{
 					Hard: resources("requests.nvidia.com/mig-1g.10gb", "4"), Used: resources("requests.nvidia.com/mig-1g.10gb", "1"),
@@ -281,75 +276,69 @@ func TestSituations(t *testing.T) {
 			}
 			return w
 		}},
-		"rules-hidden": {why.Unknown, "", func(t *testing.T) *world {
+		"rules-hidden": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.hide(why.ResourceRules)
+			w.Hide(why.ResourceRules)
 			return w
 		}},
 		// A tenant: own claims, classes, slices, rules and nodes.
-		"tenant-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
-			w := twoNodes(t).hold("node-a", "team-a", "mine", wholeGPU, 2)
-			w.pod(request("gpu", small))
-			w.in.Partial = true
-			w.hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
+		"tenant-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *pending.World {
+			w := twoNodes(t).Hold("node-a", "team-a", "mine", pending.WholeGPU, 2)
+			w.Pod(pending.Request("gpu", pending.Small))
+			w.In.Partial = true
+			w.Hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
 			return w
 		}},
-		"tenant-may-be-full": {why.Unknown, "", func(t *testing.T) *world {
+		"tenant-may-be-full": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Partial = true
-			w.hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
+			w.In.Partial = true
+			w.Hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
 			return w
 		}},
-		"tenant-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
+		"tenant-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Partial = true
-			w.hide(why.ResourceClaims)
-			w.told(names.EventDevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
+			w.In.Partial = true
+			w.Hide(why.ResourceClaims)
+			told(w, names.EventDevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
 			return w
 		}},
-		"tenant-with-devices": {why.NoRoom, "", func(t *testing.T) *world {
+		"tenant-with-devices": {why.NoRoom, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.placed("node-a").Spec.NodeName = ""
-			w.refused("0/2 nodes are available: 1 Insufficient memory.")
-			w.in.Partial = true
-			w.hide(why.ResourceClaims)
+			w.Placed("node-a").Spec.NodeName = ""
+			w.Refused("0/2 nodes are available: 1 Insufficient memory.")
+			w.In.Partial = true
+			w.Hide(why.ResourceClaims)
 			return w
 		}},
-		"tenant-without-slices": {why.Unknown, "", func(t *testing.T) *world {
+		"tenant-without-slices": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.in.Slices, w.in.Nodes, w.in.Partial = nil, nil, true
-			w.hide(why.ResourceClaims, why.ResourceSlices, why.ResourceNodes)
+			w.In.Slices, w.In.Nodes, w.In.Partial = nil, nil, true
+			w.Hide(why.ResourceClaims, why.ResourceSlices, why.ResourceNodes)
 			return w
 		}},
-		"nodes-hidden-no-class": {why.Unknown, "", func(t *testing.T) *world {
+		"nodes-hidden-no-class": {why.Unknown, "", func(t *testing.T) *pending.World {
 			w := extended(t)
-			w.in.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.99gb", "1")
-			w.in.Nodes = nil
-			w.hide(why.ResourceNodes)
+			w.In.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.99gb", "1")
+			w.In.Nodes = nil
+			w.Hide(why.ResourceNodes)
 			return w
 		}},
-		"nodes-hidden-full": {why.Unknown, "", func(t *testing.T) *world {
-			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
-			w.in.Nodes = nil
-			w.hide(why.ResourceNodes)
-			return w
-		}},
-		"device-plugin-elsewhere": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
-			w := extended(t).hold("node-a", "team-b", "train", wholeGPU, 2)
-			w.in.Nodes = append(w.in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-d"}})
-			w.in.Nodes[2].Status.Allocatable = resources("nvidia.com/mig-1g.10gb", "7")
+		"nodes-hidden-full": {why.Unknown, "", func(t *testing.T) *pending.World {
+			w := extended(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+			w.In.Nodes = nil
+			w.Hide(why.ResourceNodes)
 			return w
 		}},
 		// The controller's words are not needed by who sees everything.
-		"administrator-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *world {
+		"administrator-is-told": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *pending.World {
 			w := full(t)
-			w.told(names.EventNoSuchDevice, "an answer of before")
+			told(w, names.EventNoSuchDevice, "an answer of before")
 			return w
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := test.world(t).explain()
+			e := test.world(t).Explain()
 			assert.Equal(t, test.state, e.State)
 			assert.Equal(t, test.answer, e.Answer)
 			requireText(t, name, e)
@@ -360,26 +349,26 @@ func TestSituations(t *testing.T) {
 // What runs or starts is not explained by what cannot be read.
 func TestScheduledWithoutRights(t *testing.T) {
 	w := twoNodes(t)
-	w.pod(request("gpu", small))
-	pod := w.placed("node-a")
-	w.in.Slices, w.in.Classes, w.in.Nodes = nil, nil, nil
-	w.hide(why.ResourceSlices, why.ResourceClasses, why.ResourceNodes, why.ResourceRules, why.ResourceGPUNodes, why.ResourceNodeEvents)
+	w.Pod(pending.Request("gpu", pending.Small))
+	pod := w.Placed("node-a")
+	w.In.Slices, w.In.Classes, w.In.Nodes = nil, nil, nil
+	w.Hide(why.ResourceSlices, why.ResourceClasses, why.ResourceNodes, why.ResourceRules, why.ResourceGPUNodes, why.ResourceNodeEvents)
 	pod.Status.Phase = corev1.PodRunning
-	e := w.explain()
+	e := w.Explain()
 	assert.Equal(t, why.Running, e.State)
 	assert.Equal(t, "team-a/pod runs on node-a.", e.Summary, "its device is published as far as can be told")
 	assert.Empty(t, e.Unread)
 
 	pod.Status.Phase = corev1.PodPending
-	w.hide(why.ResourceEvents)
-	e = w.explain()
+	w.Hide(why.ResourceEvents)
+	e = w.Explain()
 	assert.Equal(t, why.Starting, e.State)
 	assert.Contains(t, e.Summary, "Without its events it cannot be determined whether anything prevents that.")
 	require.Len(t, e.Unread, 1)
 	assert.Equal(t, why.ResourceEvents, e.Unread[0].Resource)
 
-	w.in.Claims = nil
-	w.hide(why.ResourceOwnClaims)
-	pod.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
-	assert.Contains(t, w.explain().Summary, "without its claims it cannot be determined whether it holds a GPU")
+	w.In.Claims = nil
+	w.Hide(why.ResourceOwnClaims)
+	pod.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(20 * time.Second)}
+	assert.Contains(t, w.Explain().Summary, "without its claims it cannot be determined whether it holds a GPU")
 }

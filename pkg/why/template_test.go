@@ -42,16 +42,16 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := twoNodes(t)
-			pod := w.pod()
-			w.in.Claims, pod.Status.ResourceClaimStatuses = nil, nil
-			w.in.Templates = []resourceapi.ResourceClaimTemplate{}
+			pod := w.Pod()
+			w.In.Claims, pod.Status.ResourceClaimStatuses = nil, nil
+			w.In.Templates = []resourceapi.ResourceClaimTemplate{}
 			pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To(test.template)
-			w.in.Namespace, w.in.Translated = test.namespace, test.translated
-			w.in.Events = []corev1.Event{{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
+			w.In.Namespace, w.In.Translated = test.namespace, test.translated
+			w.In.Events = []corev1.Event{{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
 			if test.event {
-				w.in.Events = append(w.in.Events, corev1.Event{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
+				w.In.Events = append(w.In.Events, corev1.Event{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
 			}
-			e := why.Explain(t.Context(), w.in)
+			e := why.Explain(t.Context(), w.In)
 			assert.Equal(t, why.ClaimMissing, e.State)
 			assert.Equal(t, &why.MissingTemplate{Name: test.template, Reason: test.want}, e.MissingTemplate)
 			assert.Contains(t, e.Summary, test.summary)

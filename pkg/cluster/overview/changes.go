@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -125,8 +126,8 @@ func gpuChanges(was, is *cluster.GPU) []string {
 			out = append(out, "problem: "+is.Problem)
 		}
 	}
-	if was.HardwareMode != is.HardwareMode && is.HardwareMode != "" {
-		out = append(out, "mode "+is.HardwareMode)
+	if was.HardwareMode != is.HardwareMode && is.HardwareMode != (v1beta1.GPUModes{}) {
+		out = append(out, "mode "+cluster.ModeText(is.HardwareMode))
 	}
 	return out
 }

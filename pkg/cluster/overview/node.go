@@ -77,7 +77,7 @@ func mark(n *cluster.Node, g *cluster.GPU) Mark {
 	switch {
 	case g.Problem != "", tainted(names.TaintUnhealthy):
 		return MarkProblem
-	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(names.TaintRepartitioning):
+	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(names.TaintSwitching):
 		return MarkSwitching
 	case g.MissingSlices > 0, has(cluster.Unknown):
 		return MarkUnknown

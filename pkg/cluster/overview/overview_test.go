@@ -111,7 +111,7 @@ func TestStateOf(t *testing.T) {
 	}{
 		"nothing":                  {cluster.Node{}, overview.Ready},
 		"in the last state":        {cluster.Node{Cordoned: true, NotReady: true}, overview.NotReady},
-		"a switch's taint":         {taint(names.TaintRepartitioning, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
+		"a switch's taint":         {taint(names.TaintSwitching, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
 		"held as of old":           {taint(names.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
 		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},
@@ -123,7 +123,7 @@ func TestStateOf(t *testing.T) {
 		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Draining, "y", "evicts")), overview.Switching},
 		"overdue":                  {profile(overdue), overview.Overdue},
 		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.RollingBack, "y", "")), overview.Failed},
-		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherOwner", "others")), overview.NotApplied},
+		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherSystem", "others")), overview.NotApplied},
 		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
 		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonPaused, "off")), overview.Ready},
 		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverridden, true, "LabelHolds", "label")), overview.Ready},
@@ -148,9 +148,9 @@ func TestChanges(t *testing.T) {
 	after.Slices = after.Slices[:len(after.Slices)-4] // of gpu-11
 	after.Slices = append(after.Slices, scenes.GPUs("gpu-12", 1, scenes.L4)...)
 	after.Claims = append(after.Claims[1:len(after.Claims)-1], scenes.Claim("team-a", "new", "gpu-02", 2, scenes.MIG(2, "3g.40gb", 4)))
-	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs("MIG on", scenes.GPUOf(0)).GPUNode
+	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode
 	after.GPUNodes[5].Status.Node.GPUs[2].Problem = ""
-	after.GPUNodes[2].Status.Node.GPUs[3].Mode = "MIG off"
+	after.GPUNodes[2].Status.Node.GPUs[3].GPUModes = gpunodes.MIGOff
 	assert.Equal(t, []string{
 		"gpu-00: profile balanced",
 		"gpu-00: " + scenes.GPUOf(0) + ": released: whole GPU (" + scenes.GPUOf(0) + ") by team-a/train-0",
@@ -183,7 +183,7 @@ func BenchmarkSummary(b *testing.B) {
 		name := fmt.Sprintf("gpu-%04d", i)
 		in.Slices = append(in.Slices, scenes.GPUs(name, 8, scenes.H100)...)
 		in.Nodes = append(in.Nodes, scenes.Node(name, corev1.ConditionTrue, false))
-		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs("MIG on", scenes.GPUOf(0)).GPUNode)
+		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode)
 		for slot := range 8 {
 			in.Claims = append(in.Claims, scenes.Claim("team", fmt.Sprintf("p-%d-%d", i, slot), name, slot, scenes.MIG(slot, "1g.10gb", 0)))
 		}

@@ -58,7 +58,7 @@ type Rollout struct {
 	cluster.Rollout
 	// Known: the controller has seen the last change of the plan.
 	Known bool
-	// History has the revisions of the plan, the newest first.
+	// Paused is spec.paused of the plan.
 	Paused bool
 }
 

@@ -97,7 +97,7 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 		}
 		what := fmt.Sprintf("GPU %s: %d of %d devices have the taint %s", g.Name, t.Devices, t.Of, t)
 		switch t.Key {
-		case names.TaintRepartitioning, names.TaintDriverUpgrade:
+		case names.TaintSwitching, names.TaintDriverUpgrade:
 			is(Switching, "")
 		case names.TaintNotOffered: // Claims of before a change of the profile.
 		case names.TaintReserved: // For minutes, while pods are moved.

@@ -103,8 +103,8 @@ var taintWords = map[string]string{
 // that set it.
 func TaintNote(t *cluster.Taint) (note Note, source string) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
-	if t.Key == names.TaintRepartitioning && t.Value != "" {
-		reason = "being switched to " + cluster.TaintProfile(t.Value)
+	if t.Key == names.TaintSwitching {
+		reason = "being switched to " + cluster.ProfileText(t.Value)
 	}
 	extent := "the whole GPU"
 	if t.Devices != t.Of {

@@ -116,7 +116,7 @@ func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) 
 
 func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
-		if t.Key == names.TaintRepartitioning {
+		if t.Key == names.TaintSwitching {
 			s.switchTo = &t.Value
 		}
 		s.taints = addTaints(s.taints, cluster.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect, Rules: cluster.RulesBehind(rules, d, t)})

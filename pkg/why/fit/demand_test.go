@@ -1,0 +1,195 @@
+package fit_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/test/pending"
+)
+
+// What is wrong with the claims of a pod, whatever the nodes have.
+func TestClaimsOfPods(t *testing.T) {
+	deleted := &metav1.Time{Time: pending.Now}
+	for name, test := range map[string]struct {
+		change                    func(*pending.World)
+		missing, deleted, invalid []string
+	}{
+		"fine":               {func(*pending.World) {}, nil, nil, nil},
+		"no claim is needed": {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses[0].ResourceClaimName = nil }, nil, nil, nil},
+		"of a removed pod":   {func(w *pending.World) { w.Claim().OwnerReferences[0].UID = "before" }, []string{"the claim pod-gpu-x7k2p belongs to another pod: ResourceClaim team-a/pod-gpu-x7k2p was not created for Pod team-a/pod (Pod is not owner)."}, nil, nil},
+		"of a namespace":     {func(w *pending.World) { w.Claim().Namespace = "team-b" }, []string{"the claim pod-gpu-x7k2p does not exist in the namespace team-a."}, nil, nil},
+		"named by nobody":    {func(w *pending.World) { w.In.Pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil }, []string{`the claim of "gpu" cannot be found: pod "team-a/pod", spec.resourceClaim "gpu": none of the supported fields are set.`}, nil, nil},
+		"not created":        {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses = nil }, []string{`the claim of "gpu" has not been created from the ResourceClaimTemplate pod yet; kube-controller-manager creates it.`}, nil, nil},
+		"no such template":   {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates[0].Name = nil, "other" }, []string{"the pod names the ResourceClaimTemplate pod, which does not exist in the namespace team-a."}, nil, nil},
+		"templates hidden":   {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates = nil, nil }, []string{`the claim of "gpu" has not been created. Whether the ResourceClaimTemplate pod exists is not known.`}, nil, nil},
+		"deleted":            {func(w *pending.World) { w.Claim().DeletionTimestamp = deleted }, nil, []string{"the claim pod-gpu-x7k2p is being deleted."}, []string{"the claim pod-gpu-x7k2p is being deleted."}},
+		"no such class, once": {func(w *pending.World) {
+			w.Claim().Spec.Devices.Requests = []resourceapi.DeviceRequest{pending.AnyOf("a", pending.Small, "x", "x")}
+		}, nil, nil, []string{"there is no DeviceClass x."}},
+		"classes hidden": {func(w *pending.World) { w.In.Classes = nil }, nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.Pod(pending.Request("gpu", pending.Small))
+			test.change(w)
+			d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
+			assert.Equal(t, test.missing, d.Missing)
+			assert.Equal(t, test.deleted, d.Deleted())
+			assert.Equal(t, test.invalid, d.Invalid(w.In.Classes))
+		})
+	}
+}
+
+// A claim of the scheduler replaces the one that stands for extended resources, and so does a node.
+func TestExtendedResources(t *testing.T) {
+	const small = "nvidia.com/mig-1g.10gb"
+	w := newWorld(t)
+	pod := pending.PodNamed("pod")
+	pod.Spec.Containers[0].Resources.Requests = amounts(small, "2", "nvidia.com/none", "1", "nvidia.com/mig-3g.40gb", "0")
+	in := fit.Input{Pod: pod, Classes: w.In.Classes}
+	d := fit.DemandOf(in)
+	assert.Equal(t, map[corev1.ResourceName]string{small: pending.Small}, d.Extended)
+	assert.Equal(t, []fit.Ask{{Request: "main", Class: pending.Small, Text: "2 × " + pending.Small + " (" + small + ")"}}, d.Asks())
+	assert.Equal(t, []string{small, "extended resource"}, []string{d.Resource(pending.Small), d.Resource(pending.Three)})
+
+	placed := in
+	placed.Pod = pod.DeepCopy()
+	placed.Pod.Spec.NodeName = "node-a"
+	assert.Empty(t, fit.DemandOf(placed).Asks())
+
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "pod-extended"}
+	in.Claims = []resourceapi.ResourceClaim{*pending.ClaimOf("team-a", "pod-extended", pending.Request("gpu", pending.Three))}
+	assert.Equal(t, []fit.Ask{{Claim: "pod-extended", Request: "gpu", Class: pending.Three, Text: "1 × " + pending.Three}}, fit.DemandOf(in).Asks())
+	in.Claims[0].Status.Allocation = &resourceapi.AllocationResult{}
+	d = fit.DemandOf(in)
+	assert.Empty(t, d.Unallocated)
+	assert.Len(t, d.Allocated, 1)
+}
+
+func TestAsks(t *testing.T) {
+	w := newWorld(t)
+	all := pending.Request("all", pending.WholeGPU)
+	all.Exactly.AllocationMode, all.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, ptr.To(true)
+	choice := pending.AnyOf("choice", pending.Three, pending.Small)
+	choice.FirstAvailable[1].Count, choice.FirstAvailable[1].Selectors = 2, []resourceapi.DeviceSelector{{}}
+	w.Pod(all, choice, pending.Amounting(pending.MemoryShare, "memory", "20Gi"))
+	asks := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims}).Asks()
+	assert.Equal(t, "all gpu.tranche.dev of the node, for monitoring only (adminAccess); 1 × gpu-mig-3g-40gb.tranche.dev, or else 2 × gpu-mig-1g-10gb.tranche.dev with selectors; "+
+		"1 × gpu-memory-share.tranche.dev (20Gi of memory)", fit.Asked(asks))
+	for _, a := range asks {
+		assert.Equal(t, "pod-gpu-x7k2p", a.Claim)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	pod := pending.PodNamed("pod")
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "set"}}},
+		{Name: "own", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+	}
+	claim := func(name string, change func(*corev1.PersistentVolumeClaim)) corev1.PersistentVolumeClaim {
+		c := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}}
+		change(&c)
+		return c
+	}
+	class := func(name string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &name }
+	}
+	bound := func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeName, c.Annotations = "pv-1", map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+	}
+	classes := []storagev1.StorageClass{
+		{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)}, {ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "local"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
+	}
+	zone := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	pv := []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}}
+	pv[0].Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: zone}
+	for name, test := range map[string]struct {
+		storage fit.Storage
+		want    fit.Volume
+	}{
+		"hidden":           {fit.Storage{}, fit.Volume{State: fit.VolumeUnknown}},
+		"of another":       {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Namespace = "team-b" })}}, fit.Volume{State: fit.VolumeMissing}},
+		"deleted":          {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}}, fit.Volume{State: fit.VolumeTerminating}},
+		"lost":             {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })}}, fit.Volume{State: fit.VolumeLost}},
+		"bound":            {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv}, fit.Volume{State: fit.VolumeReady, PV: "pv-1", Nodes: zone, NodesKnown: true}},
+		"bound anywhere":   {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv[1:]}, fit.Volume{State: fit.VolumeReady, PV: "pv-1", NodesKnown: true}},
+		"bound, no volume": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}}, fit.Volume{State: fit.VolumeReady, PV: "pv-1"}},
+		"being bound": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })}, Classes: classes},
+			fit.Volume{State: fit.VolumeUnbound}},
+		"without a class": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class(""))}}, fit.Volume{State: fit.VolumeUnbound}},
+		"classes hidden":  {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}}, fit.Volume{State: fit.VolumeUnknown, Class: "local"}},
+		"on demand":       {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}, Classes: classes}, fit.Volume{State: fit.VolumeReady, Class: "local"}},
+		"at once":         {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("fast"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "fast"}},
+		"by default":      {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("plain"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "plain"}},
+		"no such class":   {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("x"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := fit.Volumes(pod, test.storage)
+			test.want.Name, test.want.Claim = "data", "set"
+			own := fit.Volume{Name: "own", Claim: "pod-own", State: fit.VolumeMissing}
+			if test.storage.Claims == nil {
+				own.State = fit.VolumeUnknown
+			}
+			assert.Equal(t, []fit.Volume{test.want, own}, got)
+		})
+	}
+
+	foreign := claim("pod-own", bound)
+	owned := *foreign.DeepCopy()
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: ptr.To(true)}}
+	for state, c := range map[fit.VolumeState]corev1.PersistentVolumeClaim{fit.VolumeMissing: foreign, fit.VolumeReady: owned} {
+		assert.Equal(t, state, fit.Volumes(pod, fit.Storage{Claims: []corev1.PersistentVolumeClaim{c}})[1].State)
+	}
+}
+
+func TestOthers(t *testing.T) {
+	term := []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}}
+	for name, test := range map[string]struct {
+		change func(*corev1.PodSpec)
+		want   []string
+	}{
+		"nothing": {func(*corev1.PodSpec) {}, nil},
+		"only wishes": {func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
+		}, nil},
+		"separation": {func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
+		}, []string{"separation from other pods (podAntiAffinity)"}},
+		"proximity": {func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
+		}, []string{"proximity to other pods (podAffinity)"}},
+		"spread": {func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule}, {TopologyKey: "rack", WhenUnsatisfiable: corev1.ScheduleAnyway}}
+		}, []string{"an even spread (topologySpreadConstraints over zone)"}},
+		"volumes": {func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}, {Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}, {Name: "c"}}
+		}, []string{"volumes that may be bound to other nodes or zones (a, b)"}},
+		"a port": {func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		}, []string{"ports of the host"}},
+		"port, no host": {func(s *corev1.PodSpec) { s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}} }, nil},
+		"host network": {func(s *corev1.PodSpec) {
+			s.HostNetwork, s.Containers[0].Ports = true, []corev1.ContainerPort{{ContainerPort: 80}}
+		}, []string{"ports of the host"}},
+		"resources": {func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests = amounts("memory", "1Gi", "cpu", "1", "example.com/nic", "1", "ephemeral-storage", "0")
+			s.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "2")}}}
+		}, []string{"cpu, memory"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := pending.PodNamed("pod")
+			test.change(&pod.Spec)
+			assert.Equal(t, test.want, fit.Others(pod))
+		})
+	}
+}

@@ -1,0 +1,44 @@
+package fit_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/test/golden"
+	"github.com/tranche-dev/tranche/test/pending"
+)
+
+func newWorld(t testing.TB) *pending.World { return pending.New(t, "../../..") }
+
+// twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
+func twoNodes(t testing.TB) *pending.World {
+	return newWorld(t).Node("node-a", "H100-80GB", 2).Node("node-b", "L4-24GB", 1)
+}
+
+// nodesFor evaluates all nodes for the pod.
+func nodesFor(w *pending.World) (*fit.Demand, []fit.Node) {
+	d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})
+	m := fit.NewModel(w.In.Objects, w.In.Partial)
+	return d, m.Nodes(w.T.Context(), d, m.Summary(w.T.Context(), cluster.View{}).Nodes)
+}
+
+// requireNodes compares what is said of the nodes with a golden file.
+func requireNodes(t *testing.T, name string, w *pending.World) {
+	t.Helper()
+	d, nodes := nodesFor(w)
+	data, err := yaml.Marshal(struct {
+		Asks     []fit.Ask
+		Summary  string
+		Event    string
+		Sorted   []fit.Node
+		Remedies []fit.Remedy
+	}{d.Asks(), fit.Summary(nodes), fit.CountsOf(nodes).Event(true), fit.Sorted(nodes), fit.Remedies(nodes)})
+	require.NoError(t, err)
+	golden.Equal(t, filepath.Join("testdata", strings.ReplaceAll(name, " ", "-")+".yaml"), string(data))
+}

@@ -30,7 +30,6 @@ type Rollout struct {
 	Failed   []v1beta1.PlanNode
 	SetAside []v1beta1.PlanNode
 	Done     *time.Time
-	History  []v1beta1.PlanRevision
 }
 
 // RolloutResult says how a rollout has ended.

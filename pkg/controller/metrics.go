@@ -56,7 +56,7 @@ func (m *metrics) switched(record *v1beta1.SwitchRecord) {
 
 var (
 	nodesDesc = prometheus.NewDesc(names.MetricGPUNodes,
-		"Nodes with GPUs by the state of their switch; Unknown: it was not decided yet.", []string{"state"}, nil)
+		"Nodes with GPUs by the state of their switch; Unknown: none yet.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc(names.MetricGPUNodesNotReady,
 		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadyTime,

@@ -29,7 +29,7 @@ func settingsOf(t *testing.T, folder string) *profile.Profile {
 	}
 	require.NoError(t, err)
 	var values struct {
-		Profiles map[string]any `json:"profiles"`
+		Profiles map[string]any `json:"partitionProfiles"`
 	}
 	require.NoError(t, yaml.Unmarshal(data, &values))
 	require.Len(t, values.Profiles, 1, file)

@@ -140,13 +140,13 @@ func describe(p *v1beta1.PartitionProfile) string {
 			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
 		}
 		if e := r.ExtendedResource; e != nil {
-			text = append(text, "`extendedResource: {as: "+string(e.As)+"}`")
+			text = append(text, "`extendedResource: {device: "+string(e.Device)+"}`")
 		}
 		if r.Unchanged {
 			text = append(text, "unchanged")
 		}
-		if r.GPUs != nil && len(r.GPUs.Products) > 0 {
-			text = append(text, "on `"+strings.Join(r.GPUs.Products, "`, `")+"`")
+		if r.GPUs != nil && len(r.GPUs.ProductNames) > 0 {
+			text = append(text, "on `"+strings.Join(r.GPUs.ProductNames, "`, `")+"`")
 		}
 		texts = append(texts, strings.Join(text, "; "))
 	}

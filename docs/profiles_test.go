@@ -101,7 +101,7 @@ func modes(t *testing.T) string {
 
 // The class that a page names for a profile is that of the chart.
 func TestSlugs(t *testing.T) {
-	for profile, slug := range map[string]string{"1g.10gb": "1g-10gb", "1g.10gb+me": "1g-10gb-me", "1g.24gb-me": "1g-24gb-nome", "1g.24gb+me.all": "1g-24gb-meall"} {
+	for profile, slug := range map[string]string{"1g.10gb": "1g-10gb", "1g.10gb+me": "1g-10gb-plus-me", "1g.24gb-me": "1g-24gb-no-me", "1g.24gb+me.all": "1g-24gb-plus-me-all"} {
 		require.Equal(t, slug, gpu.ProfileSlug(profile))
 		require.Contains(t, read(t, "reference/devices.md"), fmt.Sprintf("| `%s` | `gpu-mig-%s.tranche.dev` |", profile, slug))
 	}

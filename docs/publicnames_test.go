@@ -37,22 +37,117 @@ var storedFiles = map[string]goType{
 	"amdgpu-is-out":      {"pkg/hardware/kmod", "marker"},
 }
 
-// printed are the kinds that kubectl tranche prints, with the types whose JSON they are.
-var printed = map[string]goType{
-	"Cluster":                 {"pkg/cluster", "Summary"},
-	"ClusterSummary":          {"pkg/cluster/overview", "Overview"},
-	"ProfileList":             {"pkg/cluster", "Profile"},
-	"NodeProfile":             {"cmd/kubectl-tranche", "shownNode"},
-	"SwitchHistory":           {"pkg/cluster", "Switches"},
-	"Rollout":                 {"pkg/cluster", "Rollout"},
-	"PlanForecast":            {"pkg/rollout", "Forecast"},
-	"PodExplanation":          {"pkg/why", "Explanation"},
-	"ObjectExplanation":       {"pkg/why", "OwnerExplanation"},
-	"NodeUsageList":           {"pkg/usage", "Node"},
-	"PodUsageList":            {"pkg/usage", "Pod"},
-	"DefragmentationPlanList": {"pkg/defrag", "Advice"},
-	"Version":                 {"cmd/kubectl-tranche", "versions"},
-	"UninstallCheck":          {"pkg/uninstall", "Report"},
+// printed returns the kinds that the programs print, with the keys of their JSON: those of the table of
+// kubectl-tranche, without which it prints nothing, and the types that have an apiVersion themselves.
+func printed(t *testing.T, types *declarations) map[string][]string {
+	t.Helper()
+	for _, listed := range []string{"GPUNodeStatus", "Rule"} { // below their custom resources
+		types.texts[goType{"api/v1beta1", listed}] = true
+	}
+	found := map[string][]string{}
+	add := func(kind, folder string, of ast.Expr, imports map[string]string) {
+		keys := []string{"apiVersion", "kind"}
+		for _, key := range types.expand("", folder, of, imports, nil) {
+			if strings.HasPrefix(key, "[]") {
+				key = "items" + key
+			}
+			if key != "" {
+				keys = append(keys, key)
+			}
+		}
+		found[kind] = keys
+	}
+	const table = "cmd/kubectl-tranche"
+	inspect(t, "../"+table, func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "kinds" {
+			return
+		}
+		for _, element := range spec.Values[0].(*ast.CompositeLit).Elts {
+			kind, value := element.(*ast.KeyValueExpr).Key, element.(*ast.KeyValueExpr).Value
+			if pointer, ok := value.(*ast.UnaryExpr); ok {
+				value = pointer.X
+			}
+			name, _ := text(kind)
+			add(name, table, value.(*ast.CompositeLit).Type, types.importsOf(table))
+		}
+	})
+	for of, d := range types.types {
+		if ast.IsExported(of.name) && !strings.HasPrefix(of.folder, "api/") && types.hasVersion(d) {
+			add(of.name, of.folder, d.expr, d.imports)
+		}
+	}
+	require.Contains(t, found, "Cluster")
+	require.Contains(t, found, "HardwareReport")
+	return found
+}
+
+// values are the values that a name can have: constants of a type, or, of api/names, those whose names have a
+// prefix. Names that are not here have values that the code does not list.
+type values struct{ title, name, folder, constants string }
+
+var listedValues = []values{
+	{"Values of attributes", "type", "pkg/gpu", "Type"},
+	{"Values of attributes", "vendor", "pkg/gpu", "Vendor"},
+	{"Values of attributes", "isolation", "pkg/gpu", "Isolation"},
+	{"Values of attributes", "shareUnit", "pkg/gpu", "Basis"},
+	{"Values of attributes", "sharingStrategy", "pkg/gpu", "Strategy"},
+	{"Values of labels", "tranche.dev/created-from", "api/names", "CreatedFrom"},
+	{"Values of labels", "tranche.dev/defragmentation", "api/names", "Defragmentation"},
+	{"Values of labels", "tranche.dev/driver-upgrade", "api/names", "DriverUpgrade"},
+	{"Values of labels", "tranche.dev/driver-upgrade", "pkg/gpu", "Vendor"},
+	{"Values of labels", "tranche.dev/gpu-monitoring", "api/names", "Paused"},
+	{"Values of labels", "tranche.dev/translate", "api/names", "Translate"},
+	{"Values of taints", "gpu.tranche.dev/unhealthy", "pkg/gpu", "Cause"},
+	{"Values of labels of metrics", "cause", "api/names", "Unexplained"},
+	{"Values of labels of metrics", "operation", "api/names", "Operation"},
+	{"Values of labels of metrics", "phase", "api/names", "Phase"},
+	{"Values of labels of metrics", "phase", "pkg/claim/steps", "Op"},
+	{"Values of labels of metrics", "result", "api/names", "Outcome"},
+	{"Values of labels of metrics", "result", "api/names", "Eviction"},
+	{"Values of labels of metrics", "state", "api/names", "State"},
+	{"Values of labels of metrics", "state", "api/v1beta1", "State"},
+	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},
+	{"Conditions and reasons of devices of ResourceClaims", "reason", "api/names", "ClaimReason"},
+	{"Reasons of refused defragmentations", "reason", "pkg/defrag", "Reason"},
+	{"Names of ResourceClaimTemplates", "term", "pkg/claimtemplate", "TermKind"},
+}
+
+// valueSections are the lines of listedValues by their title.
+func valueSections(t *testing.T) map[string][]string {
+	t.Helper()
+	sections := map[string][]string{}
+	for _, v := range listedValues {
+		found := constantsOfType(t, v.folder, v.constants)
+		if v.folder == "api/names" {
+			found = constantsOf(t, v.constants)
+		}
+		require.NotEmpty(t, found, v)
+		for _, value := range found {
+			sections[v.title] = append(sections[v.title], v.name+": "+value)
+		}
+	}
+	for title := range sections {
+		sections[title] = sorted(sections[title])
+	}
+	return sections
+}
+
+// constantsOfType are the values of the constants of a folder's type.
+func constantsOfType(t *testing.T, folder, of string) (found []string) {
+	t.Helper()
+	inspect(t, "../"+folder, func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return
+		}
+		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of {
+			if value, ok := text(spec.Values[0]); ok {
+				found = append(found, value)
+			}
+		}
+	})
+	return sorted(found)
 }
 
 // TestPublicNames: each name that users, their manifests, queries and scripts, or other versions of the
@@ -82,6 +177,13 @@ func TestPublicNames(t *testing.T) {
 		section(s.title, constantsOf(t, s.prefix))
 	}
 	section("Metrics and their labels", metricLines(t))
+	section("Variables in containers", constantsOf(t, "Env"))
+	lists := valueSections(t)
+	lists["Names of ResourceClaimTemplates"] = append(lists["Names of ResourceClaimTemplates"],
+		matches(t, regexp.MustCompile("amount += regexp.MustCompile\\(`([^`]+)`"), "../pkg/claimtemplate/name.go")...)
+	for _, title := range slices.Sorted(maps.Keys(lists)) {
+		section(title, lists[title])
+	}
 	section("Alerts and recorded series", matches(t, regexp.MustCompile(`(?m)^ +- (?:alert|record): (\S+)$`), renderedChart))
 	section("DeviceClasses", matches(t, regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (\S+)$`), renderedChart, defaultChart))
 	section("ClusterRoles for users", matches(t, regexp.MustCompile(`(?m)^  name: (tranche-(?:view|profile-admin|user\S*))$`), defaultChart))
@@ -89,9 +191,16 @@ func TestPublicNames(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, chartFolder+"values.schema.json")), &schema))
 	section("Values of the chart", schemaLines("", schema, false))
 	section("Commands and flags of kubectl tranche", strings.Split(strings.TrimSpace(read(t, "../cmd/kubectl-tranche/testdata/commands.txt")), "\n"))
+	var codes []string
+	for _, row := range exitCodes(t) {
+		codes = append(codes, strings.ReplaceAll(strings.Join(row, ": "), "`", ""))
+	}
+	section("Exit codes of kubectl tranche", codes)
 	types := goTypes(t)
-	for _, kind := range slices.Sorted(maps.Keys(printed)) {
-		section("Output of kubectl tranche, kind "+kind, types.keys(t, printed[kind]))
+	section("Data of devices in the status of ResourceClaims", types.keys(t, goType{"pkg/node/telemetry", "DeviceFacts"}))
+	kinds := printed(t, types)
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		section("Output, kind "+kind, kinds[kind])
 	}
 	for _, program := range []struct {
 		name    string
@@ -115,6 +224,22 @@ func TestPublicNames(t *testing.T) {
 		section("File of the plugin on its node: "+file, union(types.keys(t, goType{"pkg/durable", "header"}), keys))
 	}
 	golden.Equal(t, publicNames, b.String())
+}
+
+// exitCodes are the exit codes of kubectl tranche, from 0, and what they mean.
+func exitCodes(t *testing.T) (rows [][]string) {
+	t.Helper()
+	inspect(t, "../cmd/kubectl-tranche", func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "exitCodes" {
+			return
+		}
+		for i, element := range spec.Values[0].(*ast.CompositeLit).Elts {
+			rows = append(rows, []string{fmt.Sprintf("`%d`", i), words(t, element.(*ast.CompositeLit).Elts[1])})
+		}
+	})
+	require.NotEmpty(t, rows)
+	return rows
 }
 
 // foldersOf are the folders of types.

@@ -118,7 +118,7 @@ func TestExamplesOfSettings(t *testing.T) {
 		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, page), -1) {
 			var values struct {
 				Kind     string                                  `json:"kind"`
-				Profiles map[string]v1beta1.PartitionProfileSpec `json:"profiles"`
+				Profiles map[string]v1beta1.PartitionProfileSpec `json:"partitionProfiles"`
 			}
 			require.NoError(t, yaml.Unmarshal([]byte(block[1]), &values), block[1])
 			examples++
@@ -131,8 +131,8 @@ func TestExamplesOfSettings(t *testing.T) {
 			default:
 				var raw map[string]map[string]any
 				require.NoError(t, yaml.UnmarshalStrict([]byte(block[1]), &raw))
-				require.Len(t, raw, 1, "profiles and nothing else")
-				for name, spec := range raw["profiles"] {
+				require.Len(t, raw, 1, "partitionProfiles and nothing else")
+				for name, spec := range raw["partitionProfiles"] {
 					profileFor(t, name, spec)
 				}
 			}
@@ -152,7 +152,7 @@ func TestFileAndProfileSayTheSame(t *testing.T) {
 	g := desiredOf(t, file)
 	var values map[string]map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(blocks[1][1]), &values))
-	profile := profileFor(t, "slice-10", values["profiles"]["slice-10"])
+	profile := profileFor(t, "slice-10", values["partitionProfiles"]["slice-10"])
 	g.Profile, g.Partitions = profile.Profile, nil
 	assert.Equal(t, profile, g)
 }

@@ -174,17 +174,7 @@ func TestTablesOfFlags(t *testing.T) {
 
 // TestTableOfExitCodes: what the exit codes of kubectl tranche mean, as its help says.
 func TestTableOfExitCodes(t *testing.T) {
-	var rows [][]string
-	inspect(t, "../cmd/kubectl-tranche", func(n ast.Node) {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Names[0].Name != "exitCodes" {
-			return
-		}
-		for i, element := range spec.Values[0].(*ast.CompositeLit).Elts {
-			rows = append(rows, []string{fmt.Sprintf("`%d`", i), words(t, element.(*ast.CompositeLit).Elts[1])})
-		}
-	})
-	generated(t, "reference/commands.md", "exit-codes", table([]string{"code", "meaning"}, rows))
+	generated(t, "reference/commands.md", "exit-codes", table([]string{"code", "meaning"}, exitCodes(t)))
 }
 
 // flagsOf are the flags that a program defines: the second and the last argument of
@@ -282,7 +272,7 @@ func named(t *testing.T, name string) (found string) {
 }
 
 // controllerMetric finds the metrics of the controller.
-var controllerMetric = regexp.MustCompile("^`tranche_(switch|defragmentation|gpu_node|plan|waiting|unallocated)")
+var controllerMetric = regexp.MustCompile("^`tranche_(switch|unplanned|defragmentation|gpu_node|plan|pending)")
 
 // TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
 func TestTablesOfMetrics(t *testing.T) {

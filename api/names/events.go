@@ -31,12 +31,12 @@ const (
 	// command that removes it.
 	EventForeignPartition = "ForeignPartition"
 	// EventForeignPartitionRemoved (Normal): a foreign partition was idle and was removed,
-	// because `foreignPartitions=adopt`.
+	// because `foreignPartitions=RemoveIdle`.
 	EventForeignPartitionRemoved = "ForeignPartitionRemoved"
-	// EventOtherOwner (Warning): another system serves the GPUs, so Tranche does not.
-	EventOtherOwner = "OtherOwner"
-	// EventOtherOwnerGone (Normal): the other system left.
-	EventOtherOwnerGone = "OtherOwnerGone"
+	// EventOtherSystem (Warning): another system serves the GPUs, so Tranche does not.
+	EventOtherSystem = "OtherSystem"
+	// EventOtherSystemGone (Normal): the other system left.
+	EventOtherSystemGone = "OtherSystemGone"
 	// EventDriverFound (Normal): a driver was found after the plugin's start or an upgrade.
 	EventDriverFound = "DriverFound"
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
@@ -77,8 +77,8 @@ const (
 	// EventProfileDoesNotFit (Warning): the node's GPUs no longer fit the profile, because
 	// one was removed.
 	EventProfileDoesNotFit = "ProfileDoesNotFit"
-	// EventProfileUnknown (Warning): the stored profile cannot be read, and is requested
-	// from the controller again.
+	// EventProfileUnknown (Warning): the stored profile cannot be read: why. It is requested from
+	// the controller again, or, if a newer version wrote it, stays.
 	EventProfileUnknown = "ProfileUnknown"
 	// EventGPURemoved (Normal): a GPU from before the reboot is gone, so profiles no longer
 	// count it.
@@ -140,7 +140,7 @@ const (
 	EventPlanStep = "PlanStep"
 	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
 	EventPlanStopped = "PlanStopped"
-	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back to an earlier revision.
+	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back from the newest revision.
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"
@@ -151,9 +151,11 @@ const (
 	EventDefragmentationSucceeded = "DefragmentationSucceeded"
 	// EventDefragmentationAborted (Warning, on the GPUNode): the waiting pod did not get its devices: why.
 	EventDefragmentationAborted = "DefragmentationAborted"
-	// EventDefragmentation (Normal, on the pod): the pod was evicted to make room, or others are
-	// evicted for it.
-	EventDefragmentation = "Defragmentation"
+	// EventEvictedForDefragmentation (Normal, on the pod): the pod was evicted to make room for
+	// another one.
+	EventEvictedForDefragmentation = "EvictedForDefragmentation"
+	// EventMakingRoom (Normal, on the pod): other pods are evicted for the pod.
+	EventMakingRoom = "MakingRoom"
 	// EventProfileReplaced (Warning): a label of the node replaced the value of
 	// `spec.profileName`.
 	EventProfileReplaced = "ProfileReplaced"
@@ -164,9 +166,9 @@ const (
 	EventConfigMapValid = "ConfigMapValid"
 	// EventConfigMapPartsIgnored (Normal, on the ConfigMap): parts of it have no counterpart.
 	EventConfigMapPartsIgnored = "ConfigMapPartsIgnored"
-	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
-	// deadline.
-	EventRepartitioning = "Repartitioning"
+	// EventEvictedForSwitch (Normal, on the pod): the pod was evicted for a switch, or deleted
+	// after the deadline.
+	EventEvictedForSwitch = "EvictedForSwitch"
 	// EventAnnotationIgnored (Warning, on the pod): KAI's annotation gives the pod no GPU,
 	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
 	// was created, or because annotations of KAI 0.18 are not translated.

@@ -5,19 +5,18 @@ package names
 const (
 	// LabelProfile (Node): name of the desired PartitionProfile.
 	LabelProfile = "tranche.dev/profile"
-	// LabelDriverUpgrade (Node): `true`, `nvidia` or `amd` releases the driver of these
+	// LabelDriverUpgrade (Node): `nvidia`, `amd` or `all` releases the driver of these
 	// GPUs.
 	LabelDriverUpgrade = "tranche.dev/driver-upgrade"
-	// LabelGPUClient (Node): use `true` as a nodeSelector for pods that keep GPUs busy, such
+	// LabelGPUMonitoring (Node): use `true` as a nodeSelector for pods that keep GPUs busy, such
 	// as exporters. It is `paused-for-tranche` while GPUs change; a switch waits for such
-	// DaemonSet pods in `controller.clientNamespaces`.
-	LabelGPUClient = "tranche.dev/gpu-client"
-	// LabelFromChart (PartitionProfile): `true` if the profile was created from the chart and
-	// follows its values.
-	LabelFromChart = "tranche.dev/from-chart"
-	// LabelFromProject (PartitionProfile): `true` if the profile was created from a configuration of
-	// another project that a node's label names, and follows it.
-	LabelFromProject = "tranche.dev/from-project"
+	// DaemonSet pods in `controller.monitoringNamespaces`.
+	LabelGPUMonitoring = "tranche.dev/gpu-monitoring"
+	// LabelCreatedFrom (PartitionProfile, ResourceClaimTemplate): what the controller created the
+	// object from, and follows: `Chart`, values of the chart; `ConfigMap`, a configuration of
+	// another project that a node's label names; `Amount`, the amount in the template's name. Such a
+	// template is deleted when no pod has named it for an hour.
+	LabelCreatedFrom = "tranche.dev/created-from"
 	// AnnotationProfileFrom (GPUNode): the node labels that `spec.profileName` was set from.
 	AnnotationProfileFrom = "tranche.dev/profile-from"
 	// AnnotationProfileSet (GPUNode): the value that they set. If `spec.profileName` differs,
@@ -50,25 +49,15 @@ const (
 	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: requests of pods in that project's
 	// format become claims.
 	LabelTranslate = "tranche.dev/translate"
-	// LabelFromAmount (ResourceClaimTemplate): `true` if the controller created it from the
-	// amount in its name, and deletes it when no pod has named it for an hour.
-	LabelFromAmount = "tranche.dev/from-amount"
-	// LabelDefragmentation (Namespace, Pod): `allowed`: pods may be evicted to make room for
+	// LabelDefragmentation (Namespace, Pod): `true`: pods may be evicted to make room for
 	// another pod, if they fit elsewhere. A pod's label overrides its namespace's.
 	LabelDefragmentation = "tranche.dev/defragmentation"
 	// LabelPack (Pod): `true` attracts pods that request GPUs, with `podAffinity.enabled`; the
 	// chart's policy adds it. `false`: the policy leaves the pod as it is.
 	LabelPack = "tranche.dev/pack"
-	// AnnotationNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
-	AnnotationNamespace = "tranche.dev/namespace"
+	// AnnotationSystemNamespace (DeviceClass `gpu.tranche.dev`): namespace of the installation.
+	AnnotationSystemNamespace = "tranche.dev/system-namespace"
 )
-
-// DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
-const DefragmentationAllowed = "allowed"
-
-// PausedValue replaces "true" in a Node's label that starts a client of GPUs, while the client
-// is paused.
-const PausedValue = "paused-for-tranche"
 
 // ControllerName is the name of the controller's Lease, and the reporting component of its
 // events.

@@ -6,12 +6,12 @@ const (
 	MetricAllocatedComputeUnits = "tranche_allocated_compute_units"
 	// MetricAllocatedMemory: Memory of a GPU that claims hold.
 	MetricAllocatedMemory = "tranche_allocated_memory_bytes"
-	// MetricClaimDuration: Histogram: duration of Prepare and Unprepare of a claim.
-	MetricClaimDuration = "tranche_claim_duration_seconds"
+	// MetricClaimOperationDuration: Histogram: duration of Prepare and Unprepare of a claim.
+	MetricClaimOperationDuration = "tranche_claim_operation_duration_seconds"
 	// MetricClaimInfo: 1 for each device that a pod holds.
 	MetricClaimInfo = "tranche_claim_info"
-	// MetricClaimPhaseDuration: Histogram: duration of each phase of Prepare and Unprepare.
-	MetricClaimPhaseDuration = "tranche_claim_phase_duration_seconds"
+	// MetricClaimOperationPhaseDuration: Histogram: duration of each phase of Prepare and Unprepare.
+	MetricClaimOperationPhaseDuration = "tranche_claim_operation_phase_duration_seconds"
 	// MetricFragmentation: Part of the free memory that a profile cannot use, 0 to 1; see below.
 	MetricFragmentation = "tranche_fragmentation_ratio"
 	// MetricFreeComputeUnits: Multiprocessors or compute units of a GPU that no claim holds.
@@ -29,12 +29,12 @@ const (
 	MetricPublishedDevices = "tranche_published_devices"
 	// MetricReconcileFindings: Repairs by the reconciler; reasons as in the events.
 	MetricReconcileFindings = "tranche_reconcile_findings_total"
-	// MetricShareRatio: Fraction that a claim was allocated from a share, 0 to 1.
-	MetricShareRatio = "tranche_share_ratio"
+	// MetricShareAllocatedRatio: Fraction that a claim was allocated from a share, 0 to 1.
+	MetricShareAllocatedRatio = "tranche_share_allocated_ratio"
 	// MetricShareInfo: 1 for each share that a claim holds.
 	MetricShareInfo = "tranche_share_info"
-	// MetricShareMemory: Memory that a claim was allocated from a share.
-	MetricShareMemory = "tranche_share_memory_bytes"
+	// MetricShareAllocatedMemory: Memory that a claim was allocated from a share.
+	MetricShareAllocatedMemory = "tranche_share_allocated_memory_bytes"
 	// MetricShareMemoryLimit: Memory limit of a claim; absent where nothing enforces one.
 	MetricShareMemoryLimit = "tranche_share_memory_limit_bytes"
 )
@@ -81,7 +81,7 @@ const (
 	MetricGPUNodesNotReady = "tranche_gpu_nodes_not_ready"
 	// MetricGPUNodesOverdue: Nodes whose switch has passed the deadline of its state.
 	MetricGPUNodesOverdue = "tranche_gpu_nodes_overdue"
-	// MetricGPUNodes: Nodes with GPUs by the state of their switch.
+	// MetricGPUNodes: Nodes with GPUs by the state of their switch; Unknown: it was not decided yet.
 	MetricGPUNodes = "tranche_gpu_nodes"
 	// MetricPlanNodes: Nodes of a PartitionPlan, by what status.nodeCounts counts.
 	MetricPlanNodes = "tranche_plan_nodes"
@@ -100,20 +100,20 @@ const (
 	MetricSwitchStateDuration = "tranche_switch_state_duration_seconds"
 	// MetricSwitches: Finished switches.
 	MetricSwitches = "tranche_switches_total"
-	// MetricSwitchingNodesLimit: Nodes without a PartitionPlan that may be in a switch at once.
-	MetricSwitchingNodesLimit = "tranche_switching_nodes_limit"
-	// MetricSwitchingNodes: Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
-	MetricSwitchingNodes = "tranche_switching_nodes"
-	// MetricUnallocatedClaims: Claims made for pods that are not allocated, of all DRA drivers.
-	MetricUnallocatedClaims = "tranche_unallocated_claims"
-	// MetricWaitingPods: Pods that wait because of their claims, by the reason of their event.
-	MetricWaitingPods = "tranche_waiting_pods"
-	// MetricWaitingPodsUnexplained: Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
-	MetricWaitingPodsUnexplained = "tranche_waiting_pods_unexplained"
-	// MetricWaitingPodEvents: Events that say why a pod waits.
-	MetricWaitingPodEvents = "tranche_waiting_pod_events_total"
-	// MetricWaitingPodCalls: Calls to the API server for these events.
-	MetricWaitingPodCalls = "tranche_waiting_pod_calls_total"
-	// MetricWaitingClaims: Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
-	MetricWaitingClaims = "tranche_waiting_claims"
+	// MetricUnplannedSwitchingNodesLimit: Nodes without a PartitionPlan that may be in a switch at once.
+	MetricUnplannedSwitchingNodesLimit = "tranche_unplanned_switching_nodes_limit"
+	// MetricUnplannedSwitchingNodes: Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.
+	MetricUnplannedSwitchingNodes = "tranche_unplanned_switching_nodes"
+	// MetricPendingClaims: Claims made for pods that are not allocated, of all DRA drivers.
+	MetricPendingClaims = "tranche_pending_claims"
+	// MetricPendingPods: Pods that wait because of their claims, by the reason of their event.
+	MetricPendingPods = "tranche_pending_pods"
+	// MetricPendingPodsUnexplained: Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
+	MetricPendingPodsUnexplained = "tranche_pending_pods_unexplained"
+	// MetricPendingPodEvents: Events that say why a pod waits.
+	MetricPendingPodEvents = "tranche_pending_pod_events_total"
+	// MetricPendingPodRequests: Requests to the API server for these events.
+	MetricPendingPodRequests = "tranche_pending_pod_api_requests_total"
+	// MetricPendingClaimsByDeviceClass: Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
+	MetricPendingClaimsByDeviceClass = "tranche_pending_claims_by_device_class"
 )

@@ -31,10 +31,8 @@ const (
 	ReasonNoReport = "NoReport"
 	// ReasonProtocolUnknown: the node's plugin is newer than the controller. Update the controller.
 	ReasonProtocolUnknown = "ProtocolUnknown"
-	// ReasonConflict: another system serves GPUs of the node. Remove it.
-	ReasonConflict = "Conflict"
-	// ReasonOtherOwner: the message names the system that serves GPUs of the node.
-	ReasonOtherOwner = "OtherOwner"
+	// ReasonOtherSystem: another system serves GPUs of the node. Remove what the message names.
+	ReasonOtherSystem = "OtherSystem"
 	// ReasonLabelsDisagree: labels of the node name different profiles. Remove all but one.
 	ReasonLabelsDisagree = "LabelsDisagree"
 	// ReasonConfigMapInvalid: the ConfigMap with the configuration that the node's label
@@ -77,7 +75,11 @@ const (
 	ReasonInvalidWindow = "InvalidWindow"
 	// ReasonUndoing: nodes go back to an earlier revision.
 	ReasonUndoing = "Undoing"
-	// ReasonUndone: the nodes have the earlier revision again. Change the profile to continue.
+	// ReasonFallbackNotFound: `status.history` does not have `spec.rejected.fallback`. Remove it for
+	// the last complete revision.
+	ReasonFallbackNotFound = "FallbackNotFound"
+	// ReasonUndone: the nodes have an earlier revision again, or what they would have without the
+	// plan. Change the profile to continue.
 	ReasonUndone = "Undone"
 	// ReasonBlocked: the remaining nodes are set aside or not ready.
 	ReasonBlocked = "Blocked"
@@ -85,7 +87,7 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonNoNodes: the plan has no nodes. Check its nodeSelector and other plans' priority.
 	ReasonNoNodes = "NoNodes"
-	// ReasonInvalidSelector: the nodeSelector is invalid, so the plan selects no node.
+	// ReasonInvalidSelector: the nodeSelector is invalid. The plan keeps its nodes, and starts none.
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonNodesFailed: nodes have failed: `status.failedNodes` lists them.
 	ReasonNodesFailed = "NodesFailed"
@@ -99,9 +101,9 @@ const (
 const (
 	// ReasonPluginSilent: the plugin did not respond in time. Check the node's plugin.
 	ReasonPluginSilent = "PluginSilent"
-	// ReasonInvalidPlan: the plugin named GPUs that the node does not have. Restart its pod;
+	// ReasonInvalidReport: the plugin named GPUs that the node does not have. Restart its pod;
 	// if it recurs, report a bug.
-	ReasonInvalidPlan = "InvalidPlan"
+	ReasonInvalidReport = "InvalidReport"
 	// ReasonDrainBlocked: a pod cannot be evicted, so none was: `status.switch.blockers`
 	// names it. Change its PodDisruptionBudget, delete it, or set `afterDeadline: Force`.
 	ReasonDrainBlocked = "DrainBlocked"
@@ -112,7 +114,7 @@ const (
 	// `afterDeadline: Force`. If others were evicted, the switch is not retried automatically:
 	// delete the pods, then set `spec.paused` of the GPUNode to true and to false.
 	ReasonDrainDeadline = "DrainDeadline"
-	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
+	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: IfRequired`, or reboot
 	// the node. After two reboots: find what fails at boot, then change the profile.
 	ReasonRebootRequired = "RebootRequired"
 	// ReasonRebootFailed: the node did not come back in time. Check it.
@@ -140,7 +142,7 @@ const (
 	// the message names.
 	ReasonInUse = "InUse"
 	// ReasonNeedsReset: a GPU changes only after a reset, which was refused. Set
-	// `reboot: Allowed`, or reboot the node.
+	// `reboot: IfRequired`, or reboot the node.
 	ReasonNeedsReset = "NeedsReset"
 	// ReasonHardwareFailed: the GPU or its driver failed to make a change. Read the message
 	// and `dmesg`.

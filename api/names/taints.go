@@ -1,27 +1,19 @@
 package names
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
-)
-
 // The taints of Tranche.
 const (
-	// TaintRepartitioning marks devices of GPUs that a profile switch changes, and devices
-	// that the new profile does not offer. The value is the profile.
-	TaintRepartitioning = "gpu.tranche.dev/repartitioning"
-	// TaintNodeRepartitioning marks Nodes during a profile switch, where the profile or the
-	// cluster requires it. The value is the profile.
-	TaintNodeRepartitioning = "tranche.dev/repartitioning"
+	// TaintSwitching marks devices of GPUs that a profile switch changes, and devices
+	// that the new profile does not offer. The value is the profile, empty for none.
+	TaintSwitching = "gpu.tranche.dev/switching"
+	// TaintNodeSwitching marks Nodes during a profile switch, where the profile or the
+	// cluster requires it. The value is the profile, empty for none.
+	TaintNodeSwitching = "tranche.dev/switching"
 	// TaintStartup marks new Nodes: they register with it, unless the chart's value
 	// `controller.startupTaint` names another. The controller removes it when the node's
 	// profile is applied and its devices are published.
 	TaintStartup = "tranche.dev/startup"
-	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
-	TaintOtherOwner = "gpu.tranche.dev/other-owner"
+	// TaintOtherSystem marks devices of a GPU that another system serves. The value names it.
+	TaintOtherSystem = "gpu.tranche.dev/other-system"
 	// TaintUnhealthy marks all devices of a GPU that has a fatal error or does not respond, a
 	// single AMD partition that is missing, and devices that could not be prepared, until
 	// the node has prepared one. The value is the cause: xid-79, lost.
@@ -41,18 +33,3 @@ const (
 	// waiting pod. The value identifies the defragmentation.
 	TaintReserved = "gpu.tranche.dev/reserved"
 )
-
-// RepartitioningTaintValue returns the value of the taint while a node is switched to a profile:
-// the profile's name, or "none" for no profile. A name that is too long for a taint value is
-// truncated, and a hash is appended.
-func RepartitioningTaintValue(profile string) string {
-	const most = validation.LabelValueMaxLength
-	switch {
-	case profile == "":
-		return "none"
-	case len(profile) <= most:
-		return profile
-	}
-	sum := sha256.Sum256([]byte(profile))
-	return strings.TrimRight(profile[:most-9], "-.") + "-" + hex.EncodeToString(sum[:4])
-}

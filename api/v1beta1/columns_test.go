@@ -70,13 +70,13 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 // A column has room for one value: of several rules it shows the first that says
 // anything, and only the wide table has them all.
 func TestColumnsOfAProfile(t *testing.T) {
-	profile := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{names.LabelFromChart: "true"}}}
+	profile := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}}
 	profile.Spec = v1beta1.PartitionProfileSpec{
 		Rules: []v1beta1.Rule{
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},
 			{XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
 		},
-		Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, Reboot: v1beta1.RebootAllowed},
+		Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, Reboot: v1beta1.RebootIfRequired},
 	}
 	narrow, wide := row(t, "partitionprofiles", profile)
 	delete(narrow, "Age")
@@ -85,5 +85,5 @@ func TestColumnsOfAProfile(t *testing.T) {
 	}, narrow)
 	assert.JSONEq(t, `[{"mig":{"mode":"Static","partitions":[{"profile":"3g"},{"profile":"1g"}]}},{"xcp":{"computePartition":"CPX","memoryPartition":"NPS4"}}]`, wide["Rules"])
 	delete(wide, "Rules")
-	assert.Equal(t, map[string]string{"After Deadline": "Force", "Reboot": "Allowed", "From Chart": "true"}, wide)
+	assert.Equal(t, map[string]string{"After Deadline": "Force", "Reboot": "IfRequired", "Created From": "Chart"}, wide)
 }

@@ -112,7 +112,7 @@ func TestDefinitionsAreTaken(t *testing.T) {
 // The whole of a profile's rules stays far within what the API server spends on one
 // object, also for the largest.
 func TestLargestProfile(t *testing.T) {
-	rule := "{gpus: {vendor: nvidia, products: [" + strings.Repeat("x", 64) + "]}, mig: {mode: Static, partitions: ["
+	rule := "{gpus: {vendor: nvidia, productNames: [" + strings.Repeat("x", 64) + "]}, mig: {mode: Static, partitions: ["
 	for i := range 16 {
 		count := ", count: 16"
 		if i == 0 {
@@ -139,7 +139,7 @@ func TestDefaults(t *testing.T) {
 	for _, spec := range []string{
 		"rules: []", "rules: [{mig: {}, sharing: {}}]", "rules: [{mig: {mode: Disabled}, sharing: {strategy: MPS, replicas: 2}}, {}]",
 		"rules: [{sharing: {partitions: {profiles: [cpx]}}}]", "rules: [{sharing: {partitions: {profiles: [cpx], units: [Fraction]}}}]",
-		"rules: [{xcp: {}, extendedResource: {as: Partition}}]", "switch: {}",
+		"rules: [{xcp: {}, extendedResource: {device: Partition}}]", "switch: {}",
 	} {
 		object := decode(t, profileOf(spec))
 		defaulting.Default(object, r.structural)
@@ -149,9 +149,11 @@ func TestDefaults(t *testing.T) {
 		want.Spec.Default()
 		assert.Equal(t, want.Spec, stored.Spec, spec)
 	}
-	plan := decode(t, "kind: PartitionPlan\nspec: {strategy: {order: {}}}")
-	defaulting.Default(plan, load(t, "partitionplans").structural)
-	assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"])
+	for _, spec := range []string{"", "strategy: {}", "strategy: {order: {}}"} {
+		plan := decode(t, "kind: PartitionPlan\nspec: {"+spec+"}")
+		defaulting.Default(plan, load(t, "partitionplans").structural)
+		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"], spec)
+	}
 }
 
 // The API server changes nothing of what the controller and the plugin write.
@@ -192,21 +194,21 @@ func TestGoodProfiles(t *testing.T) {
 	r := load(t, "partitionprofiles")
 	for _, spec := range []string{
 		"", "rules: []", "rules: [{}]", "rules: [{gpus: {vendor: amd}}, {}]",
-		"rules: [{gpus: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:c1:00.0', '00000000:C1:00.0'], pciIDs: ['0x233010DE', '0x233010de:0x16C110DE'], indexes: [0, 7], count: 8, vendor: nvidia}}]",
+		"rules: [{gpus: {productNames: ['*H100*', NVIDIA L4], pciBusIDs: ['0000:c1:00.0', '00000000:C1:00.0'], pciIDs: ['0x233010DE', '0x233010de:0x16C110DE'], indexes: [0, 7], count: 8, vendor: nvidia}}]",
 		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeGPUs: false}}]",
 		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
-		"rules: [{mig: {mode: Enabled}}]", "rules: [{gpus: {mig: Capable}, mig: {mode: Enabled}, sharing: {enabled: false}}, {gpus: {mig: Incapable, vendor: nvidia}}]",
-		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {as: Replica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
+		"rules: [{mig: {mode: NoPartitions}}]", "rules: [{gpus: {migSupport: Capable}, mig: {mode: NoPartitions}, sharing: {wholeGPUs: false}}, {gpus: {migSupport: Incapable, vendor: nvidia}}]",
+		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {device: GPUReplica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
 		"rules: [{xcp: {}}]", "rules: [{xcp: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
-		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {as: Partition, profile: cpx}}]",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, extendedResource: {as: Replica}}]",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], units: [Memory, Fraction]}}, extendedResource: {as: Partition, profile: 3g.40gb}}]",
+		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {device: Partition, profile: cpx}}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, extendedResource: {device: GPUReplica}}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], units: [Memory, Fraction]}}, extendedResource: {device: Partition, profile: 3g.40gb}}]",
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
-		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition}}]", "rules: [{extendedResource: {as: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
-		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {as: Replica}, replicas: [{profile: cpx, count: 4}]}}}]",
-		"rules: [{extendedResource: {as: Whole}, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
-		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: NoSchedule, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
+		"rules: [{gpus: {vendor: amd}, extendedResource: {device: Partition}}]", "rules: [{extendedResource: {device: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {device: PartitionReplica}, replicas: [{profile: cpx, count: 4}]}}}]",
+		"rules: [{extendedResource: {device: GPU}, sharing: {wholeGPUs: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
+		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: IfRequired, nodeTaintEffect: NoSchedule, pauseMonitoring: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
 		_, err := profile.Parse("p", []byte(profileOf(spec)))
@@ -216,7 +218,7 @@ func TestGoodProfiles(t *testing.T) {
 
 // seenLater is what only the API server refuses, or the plugin only when it has
 // seen the GPUs.
-var seenLater = regexp.MustCompile(`^switch|count: 65|products: \[a{65}|extendedResource: {as: Replica}, mig|mode: Enabled}, extendedResource`)
+var seenLater = regexp.MustCompile(`^switch|count: 65|productNames: \[a{65}|extendedResource: {device: GPUReplica}, mig|mode: NoPartitions}, extendedResource`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
@@ -225,34 +227,34 @@ func TestBadProfiles(t *testing.T) {
 		"rulez: []":                                                     "spec.rulez: unknown",
 		"rules: [{sharing: {replica: 2}}]":                              "spec.rules[0].sharing.replica: unknown",
 		"rules: [{mig: {mode: Off}}]":                                   `spec.rules[0].mig.mode: Invalid value: "boolean"`,
-		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Enabled", "Disabled"`,
+		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "NoPartitions", "Disabled"`,
 		"rules: [{}, {gpus: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without GPUs selects every GPU, so those after it hold for none: put it last`,
 		"rules: [{gpus: {vendor: amd}}, {}, {gpus: {vendor: amd}}]":     "spec.rules: Invalid value",
 		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 17) + "]": "spec.rules: Too many: 17: must have at most 16 items",
 
-		"rules: [{gpus: {mig: Capable}}, {gpus: {}}, {unchanged: true}]":   "spec.rules: Invalid value",
-		"rules: [{unchanged: true, mig: {}}]":                              "spec.rules[0].mig: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
-		"rules: [{unchanged: true, xcp: {computePartition: CPX}}]":         "spec.rules[0].xcp: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
-		"rules: [{unchanged: maybe}]":                                      "spec.rules[0].unchanged: Invalid value",
-		"rules: [{gpus: {mig: capable}}]":                                  `spec.rules[0].gpus.mig: Unsupported value: "capable"`,
-		"rules: [{gpus: {mig: Capable, vendor: amd}}]":                     "spec.rules[0].gpus.mig: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
-		"rules: [{gpus: {mig: Incapable}, xcp: {computePartition: SPX}}]":  "spec.rules[0].xcp: Invalid value: is for AMD's GPUs, and gpus.mig selects those of NVIDIA",
-		"rules: [{mig: {mode: Enabled, profiles: [1g]}}]":                  "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
-		"rules: [{mig: {mode: Enabled, partitions: [{profile: 1g}]}}]":     "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
-		"rules: [{mig: {mode: Enabled}, extendedResource: {as: Replica}}]": "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
+		"rules: [{gpus: {migSupport: Capable}}, {gpus: {}}, {unchanged: true}]":        "spec.rules: Invalid value",
+		"rules: [{unchanged: true, mig: {}}]":                                          "spec.rules[0].mig: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: true, xcp: {computePartition: CPX}}]":                     "spec.rules[0].xcp: Invalid value: changes GPUs, and unchanged keeps them as they are: leave one out",
+		"rules: [{unchanged: maybe}]":                                                  "spec.rules[0].unchanged: Invalid value",
+		"rules: [{gpus: {migSupport: capable}}]":                                       `spec.rules[0].gpus.migSupport: Unsupported value: "capable"`,
+		"rules: [{gpus: {migSupport: Capable, vendor: amd}}]":                          "spec.rules[0].gpus.migSupport: Invalid value: selects NVIDIA's GPUs, and vendor those of AMD",
+		"rules: [{gpus: {migSupport: Incapable}, xcp: {computePartition: SPX}}]":       "spec.rules[0].xcp: Invalid value: is for AMD's GPUs, and gpus.migSupport selects those of NVIDIA",
+		"rules: [{mig: {mode: NoPartitions, profiles: [1g]}}]":                         "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {mode: NoPartitions, partitions: [{profile: 1g}]}}]":            "spec.rules[0].mig.partitions: Invalid value: is for mode Static only",
+		"rules: [{mig: {mode: NoPartitions}, extendedResource: {device: GPUReplica}}]": "spec.rules[0].extendedResource.device: Invalid value: is GPUReplica, a share of the whole GPU, which mig does not offer",
 
 		"rules: [{gpus: {vendor: NVIDIA}}]":                                                      `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
-		"rules: [{gpus: {products: []}}]":                                                        "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",
-		"rules: [{gpus: {products: ['']}}]":                                                      "spec.rules[0].gpus.products[0]: Invalid value",
-		"rules: [{gpus: {products: [a, a]}}]":                                                    `spec.rules[0].gpus.products[1]: Duplicate value: "a"`,
-		"rules: [{gpus: {pciAddresses: ['c1:00.0']}}]":                                           "spec.rules[0].gpus.pciAddresses[0]: Invalid value",
-		"rules: [{gpus: {pciAddresses: []}}]":                                                    "spec.rules[0].gpus.pciAddresses: Invalid value",
+		"rules: [{gpus: {productNames: []}}]":                                                    "spec.rules[0].gpus.productNames: Invalid value: 0: spec.rules[0].gpus.productNames in body should have at least 1 items",
+		"rules: [{gpus: {productNames: ['']}}]":                                                  "spec.rules[0].gpus.productNames[0]: Invalid value",
+		"rules: [{gpus: {productNames: [a, a]}}]":                                                `spec.rules[0].gpus.productNames[1]: Duplicate value: "a"`,
+		"rules: [{gpus: {pciBusIDs: ['c1:00.0']}}]":                                              "spec.rules[0].gpus.pciBusIDs[0]: Invalid value",
+		"rules: [{gpus: {pciBusIDs: []}}]":                                                       "spec.rules[0].gpus.pciBusIDs: Invalid value",
 		"rules: [{gpus: {pciIDs: ['0x2330']}}]":                                                  "spec.rules[0].gpus.pciIDs[0]: Invalid value",
 		"rules: [{gpus: {pciIDs: []}}]":                                                          "spec.rules[0].gpus.pciIDs: Invalid value",
 		"rules: [{gpus: {indexes: [-1]}}]":                                                       "spec.rules[0].gpus.indexes[0]: Invalid value: -1: spec.rules[0].gpus.indexes[0] in body should be greater than or equal to 0",
 		"rules: [{gpus: {indexes: []}}]":                                                         "spec.rules[0].gpus.indexes: Invalid value",
 		"rules: [{gpus: {indexes: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}}]": "spec.rules[0].gpus.indexes: Too many: 17",
-		"rules: [{gpus: {products: [" + strings.Repeat("a", 65) + "]}}]":                         "spec.rules[0].gpus.products[0]: Too long",
+		"rules: [{gpus: {productNames: [" + strings.Repeat("a", 65) + "]}}]":                     "spec.rules[0].gpus.productNames[0]: Too long",
 		"rules: [{gpus: {count: 0}}]":                                                            "spec.rules[0].gpus.count: Invalid value: 0",
 		"rules: [{gpus: {count: 65}}]":                                                           "spec.rules[0].gpus.count: Invalid value: 65",
 
@@ -276,50 +278,50 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{xcp: {computePartition: cpx}}]":                                              "spec.rules[0].xcp.computePartition: Unsupported value: \"cpx\"",
 		"rules: [{xcp: {memoryPartition: NPS3}}]":                                              "spec.rules[0].xcp.memoryPartition: Unsupported value: \"NPS3\"",
 
-		"rules: [{sharing: {replicas: 0}}]":                                                            "spec.rules[0].sharing.replicas: Invalid value: 0",
-		"rules: [{sharing: {replicas: 1001}}]":                                                         "spec.rules[0].sharing.replicas: Invalid value: 1001",
-		"rules: [{sharing: {replicas: '4'}}]":                                                          `spec.rules[0].sharing.replicas: Invalid value: "string"`,
-		"rules: [{sharing: {maxClients: 1001}}]":                                                       "spec.rules[0].sharing.maxClients: Invalid value: 1001",
-		"rules: [{sharing: {maxClients: 9}}]":                                                          "spec.rules[0].sharing.maxClients: Invalid value: is less than replicas",
-		"rules: [{sharing: {replicas: 20, maxClients: 19}}]":                                           "spec.rules[0].sharing.maxClients: Invalid value",
-		"rules: [{sharing: {strategy: MPS, replicas: 49}}]":                                            "spec.rules[0].sharing.replicas: Invalid value: an MPS server takes 48 clients: set at most so many replicas",
-		"rules: [{sharing: {strategy: MPS, maxClients: 49}}]":                                          "spec.rules[0].sharing.maxClients: Invalid value: an MPS server takes 48 clients",
-		"rules: [{sharing: {strategy: mps}}]":                                                          "spec.rules[0].sharing.strategy: Unsupported value",
-		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                         "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
-		"rules: [{sharing: {timeSlice: Longest}}]":                                                     "spec.rules[0].sharing.timeSlice: Unsupported value",
-		"rules: [{sharing: {exclusiveProcess: true}}]":                                                 "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
-		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":                       "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",
-		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                                   "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
-		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                          "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
-		"rules: [{sharing: {partitions: {profiles: []}}}]":                                             "spec.rules[0].sharing.partitions.profiles: Invalid value",
-		"rules: [{sharing: {partitions: {}}}]":                                                         "spec.rules[0].sharing.partitions.profiles: Required value",
-		"rules: [{gpus: {vendor: amd}, sharing: {strategy: MPS}}]":                                     "spec.rules[0].sharing: Invalid value: AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",
-		"rules: [{gpus: {vendor: amd}, sharing: {timeSlice: Long}}]":                                   "spec.rules[0].sharing: Invalid value",
-		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":                 "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":                  "spec.rules[0].sharing: Invalid value",
-		"rules: [{extendedResource: {as: Half}}]":                                                      "spec.rules[0].extendedResource.as: Unsupported value",
-		"rules: [{extendedResource: {as: PartitionReplica}, sharing: {strategy: MPS}}]":                "spec.rules[0].extendedResource.as: Invalid value: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",
-		"rules: [{sharing: {partitions: {profiles: [cpx], replicas: [{profile: dpx, count: 4}]}}}]":    "spec.rules[0].sharing.partitions.replicas: Invalid value: names a profile that is not among profiles",
-		"rules: [{sharing: {partitions: {profiles: [cpx], extendedResource: {as: Replica}}}}]":         "spec.rules[0].sharing.partitions.extendedResource.as: Invalid value: is Replica, a share by fraction: add Fraction to units",
-		"rules: [{extendedResource: {as: Partition, profile: 1g}}]":                                    "spec.rules[0].extendedResource.profile: Invalid value",
-		"rules: [{extendedResource: {as: Whole, profile: cpx}}]":                                       "spec.rules[0].extendedResource.profile: Invalid value: is for as: Partition only",
-		"rules: [{extendedResource: {profile: cpx}}]":                                                  "spec.rules[0].extendedResource.as: Required value",
-		"rules: [{sharing: {partitions: {profiles: [cpx], units: []}}}]":                               "spec.rules[0].sharing.partitions.units: Invalid value",
-		"rules: [{sharing: {partitions: {profiles: [cpx], units: [Compute]}}}]":                        "spec.rules[0].sharing.partitions.units[0]: Unsupported value",
-		"rules: [{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}]":           "spec.rules[0].extendedResource.profile: Invalid value: is a profile of the other vendor's GPUs",
-		"rules: [{gpus: {vendor: amd}, extendedResource: {as: Partition, profile: 1g.10gb}}]":          "spec.rules[0].extendedResource.profile: Invalid value",
-		"rules: [{extendedResource: {as: Replica}, sharing: {enabled: false}}]":                        "spec.rules[0].extendedResource.as: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
-		"rules: [{extendedResource: {as: Replica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.as: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
-		"rules: [{extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.as: Invalid value",
+		"rules: [{sharing: {replicas: 0}}]":                                                                   "spec.rules[0].sharing.replicas: Invalid value: 0",
+		"rules: [{sharing: {replicas: 1001}}]":                                                                "spec.rules[0].sharing.replicas: Invalid value: 1001",
+		"rules: [{sharing: {replicas: '4'}}]":                                                                 `spec.rules[0].sharing.replicas: Invalid value: "string"`,
+		"rules: [{sharing: {maxClients: 1001}}]":                                                              "spec.rules[0].sharing.maxClients: Invalid value: 1001",
+		"rules: [{sharing: {maxClients: 9}}]":                                                                 "spec.rules[0].sharing.maxClients: Invalid value: is less than replicas",
+		"rules: [{sharing: {replicas: 20, maxClients: 19}}]":                                                  "spec.rules[0].sharing.maxClients: Invalid value",
+		"rules: [{sharing: {strategy: MPS, replicas: 49}}]":                                                   "spec.rules[0].sharing.replicas: Invalid value: an MPS server takes 48 clients: set at most so many replicas",
+		"rules: [{sharing: {strategy: MPS, maxClients: 49}}]":                                                 "spec.rules[0].sharing.maxClients: Invalid value: an MPS server takes 48 clients",
+		"rules: [{sharing: {strategy: mps}}]":                                                                 "spec.rules[0].sharing.strategy: Unsupported value",
+		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                                "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
+		"rules: [{sharing: {timeSlice: Longest}}]":                                                            "spec.rules[0].sharing.timeSlice: Unsupported value",
+		"rules: [{sharing: {exclusiveProcess: true}}]":                                                        "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
+		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":                              "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                                          "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                                 "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: []}}}]":                                                    "spec.rules[0].sharing.partitions.profiles: Invalid value",
+		"rules: [{sharing: {partitions: {}}}]":                                                                "spec.rules[0].sharing.partitions.profiles: Required value",
+		"rules: [{gpus: {vendor: amd}, sharing: {strategy: MPS}}]":                                            "spec.rules[0].sharing: Invalid value: AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",
+		"rules: [{gpus: {vendor: amd}, sharing: {timeSlice: Long}}]":                                          "spec.rules[0].sharing: Invalid value",
+		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":                        "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":                         "spec.rules[0].sharing: Invalid value",
+		"rules: [{extendedResource: {device: Half}}]":                                                         "spec.rules[0].extendedResource.device: Unsupported value",
+		"rules: [{extendedResource: {device: PartitionReplica}, sharing: {strategy: MPS}}]":                   "spec.rules[0].extendedResource.device: Invalid value: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",
+		"rules: [{sharing: {partitions: {profiles: [cpx], replicas: [{profile: dpx, count: 4}]}}}]":           "spec.rules[0].sharing.partitions.replicas: Invalid value: names a profile that is not among profiles",
+		"rules: [{sharing: {partitions: {profiles: [cpx], extendedResource: {device: PartitionReplica}}}}]":   "spec.rules[0].sharing.partitions.extendedResource.device: Invalid value: is PartitionReplica, a share by fraction: add Fraction to units",
+		"rules: [{extendedResource: {device: Partition, profile: 1g}}]":                                       "spec.rules[0].extendedResource.profile: Invalid value",
+		"rules: [{extendedResource: {device: GPU, profile: cpx}}]":                                            "spec.rules[0].extendedResource.profile: Invalid value: is for device: Partition only",
+		"rules: [{extendedResource: {profile: cpx}}]":                                                         "spec.rules[0].extendedResource.device: Required value",
+		"rules: [{sharing: {partitions: {profiles: [cpx], units: []}}}]":                                      "spec.rules[0].sharing.partitions.units: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: [cpx], units: [Compute]}}}]":                               "spec.rules[0].sharing.partitions.units[0]: Unsupported value",
+		"rules: [{gpus: {vendor: nvidia}, extendedResource: {device: Partition, profile: cpx}}]":              "spec.rules[0].extendedResource.profile: Invalid value: is a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: amd}, extendedResource: {device: Partition, profile: 1g.10gb}}]":             "spec.rules[0].extendedResource.profile: Invalid value",
+		"rules: [{extendedResource: {device: GPUReplica}, sharing: {wholeGPUs: false}}]":                      "spec.rules[0].extendedResource.device: Invalid value: is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",
+		"rules: [{extendedResource: {device: GPUReplica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.device: Invalid value: is GPUReplica, a share of the whole GPU, which mig does not offer",
+		"rules: [{extendedResource: {device: GPUReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.device: Invalid value",
 
-		"switch: {drainDeadline: 600}":   "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: soon}":  "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: -1m}":   "spec.switch.drainDeadline: Invalid value",
-		"switch: {drainDeadline: 0s}":    "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {drainDeadline: 25h}":   "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
-		"switch: {afterDeadline: Kill}":  "spec.switch.afterDeadline: Unsupported value",
-		"switch: {reboot: Always}":       "spec.switch.reboot: Unsupported value",
-		"switch: {nodeTaint: NoExecute}": "spec.switch.nodeTaint: Unsupported value",
+		"switch: {drainDeadline: 600}":         "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: soon}":        "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: -1m}":         "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: 0s}":          "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {drainDeadline: 25h}":         "spec.switch.drainDeadline: Invalid value: must be 1s to 24h",
+		"switch: {afterDeadline: Kill}":        "spec.switch.afterDeadline: Unsupported value",
+		"switch: {reboot: Always}":             "spec.switch.reboot: Unsupported value",
+		"switch: {nodeTaintEffect: NoExecute}": "spec.switch.nodeTaintEffect: Unsupported value",
 	} {
 		assert.Contains(t, r.judge(t, profileOf(spec)), want, spec)
 		if !seenLater.MatchString(spec) {
@@ -340,7 +342,7 @@ func TestGPUNodes(t *testing.T) {
 	}
 	gpus := func(n int, more string) (all string) {
 		for i := range n {
-			all += fmt.Sprintf("{name: g%d, vendor: amd, product: x, index: 0, %s},", i, more)
+			all += fmt.Sprintf("{name: g%d, vendor: amd, productName: x, index: 0, %s},", i, more)
 		}
 		return all
 	}
@@ -358,7 +360,7 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Draining, desired: {profileName: p, source: Spec, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
 		// The controller's own default may be longer than what a profile can say.
 		"status: {switch: {id: a, attempt: 1, startTime: '2026-11-21T20:00:00.000000Z', stateChangeTime: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: b, vendor: amd, productName: x, index: 0}]}}",
 		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, "partitions: ["+strings.Repeat("a,", 64)+"], heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(8, v1beta1.MaxKeptDevices) + "]}}}",
 	} {
@@ -373,13 +375,13 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Confused}":                                "status.state: Unsupported value",
 		"status: {desired: {profileName: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
 		"status: {desired: {profileName: p, source: Spec}}":        "status.desired.hash: Required value",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                                                                                                       "status.node.gpus[1]: Duplicate value",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: a, vendor: amd, productName: x, index: 0}]}}":                                                                                               "status.node.gpus[1]: Duplicate value",
 		"status: {node: {otherSystems: [" + strings.Repeat("a,", v1beta1.MaxOtherSystems+1) + "]}}":                                                                                                                                     "status.node.otherSystems: Too many",
 		"status: {node: {otherSystems: [" + strings.Repeat("a", v1beta1.MaxListedText+1) + "]}}":                                                                                                                                        "status.node.otherSystems[0]: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                      "status.node.gpus[0].problem: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                      "status.node.gpus[0].pending: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                                 "status.node.gpus[0].heldDevices: Too many",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                                                                                                      "status.node.gpus[0].partitions[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].problem: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].pending: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                             "status.node.gpus[0].heldDevices: Too many",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                                                                                                  "status.node.gpus[0].partitions[0]: Too long",
 		"status: {node: {gpus: [" + gpus(13, "partitions: ["+strings.Repeat("a,", 60)+"], heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
 		"status: {node: {gpus: [" + gpus(5, "problem: "+strings.Repeat("a", v1beta1.MaxReportText)) + "]}}":                                                                                                                             "status.node.gpus: Invalid value: have more than 16384 characters of problem and pending together",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(9, 57) + "]}}}":                                                                                                                     "status.node.task.changes: Invalid value: have more than 512 keptDevices together",

@@ -21,6 +21,10 @@ func (r *Rule) Default() {
 	if s == nil {
 		return
 	}
+	if s.WholeGPUs == nil {
+		yes := true
+		s.WholeGPUs = &yes
+	}
 	if s.Strategy == "" {
 		s.Strategy = TimeSlicing
 	}

@@ -175,6 +175,38 @@ const (
 	MaxKeptDevices, MaxSumOfKept = 64, 512
 )
 
+// HardwareMIGMode is whether MIG mode is on.
+//
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type HardwareMIGMode string
+
+// Whether MIG mode is on.
+const (
+	MIGModeEnabled  HardwareMIGMode = "Enabled"
+	MIGModeDisabled HardwareMIGMode = "Disabled"
+)
+
+// GPUModes are the current modes of a GPU. Those that the GPU does not have are absent.
+type GPUModes struct {
+	// MIGMode is Enabled or Disabled, for an NVIDIA GPU that supports MIG.
+	//
+	// +optional
+	MIGMode HardwareMIGMode `json:"migMode,omitempty"`
+	// ComputePartition is the compute mode of an AMD GPU, as amdgpu names it: SPX, DPX, TPX, QPX,
+	// CPX.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[A-Z0-9]*$`
+	ComputePartition string `json:"computePartition,omitempty"`
+	// MemoryPartition is the memory mode of an AMD GPU, as amdgpu names it: NPS1, NPS2, NPS4, NPS8.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[A-Z0-9]*$`
+	MemoryPartition string `json:"memoryPartition,omitempty"`
+}
+
 // GPUReport is one GPU.
 type GPUReport struct {
 	// Name is the name of the GPU, derived from its PCI address as in device names.
@@ -187,19 +219,13 @@ type GPUReport struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	Vendor string `json:"vendor"`
-	// Product is the product name.
+	// ProductName is the product name, as in the device attribute productName.
 	//
 	// +kubebuilder:validation:MaxLength=64
-	Product string `json:"product"`
+	ProductName string `json:"productName"`
 	// Index is the GPU's index in the vendor's enumeration.
-	Index int32 `json:"index"`
-	// Mode is the current mode of the hardware: "MIG on", "MIG off", "CPX NPS1". It is empty
-	// for a GPU without modes.
-	//
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
-	Mode string `json:"mode,omitempty"`
+	Index    int32 `json:"index"`
+	GPUModes `json:",inline"`
 	// Partitions are the names of the partitions that exist now.
 	//
 	// +optional

@@ -57,19 +57,20 @@ type PartitionPlanSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	ProfileName string `json:"profileName"`
-	// NodeSelector selects nodes with GPUs by their labels. Default: all of them. Nodes of the
+	// NodeSelector selects nodes with GPUs by their labels: {} selects all of them. Nodes of the
 	// control plane are never selected.
 	//
-	// +optional
+	// +required
 	NodeSelector *NodeSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between plans that select the same node: the highest wins, then the
 	// older plan. Default: 0.
 	//
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
-	// Strategy defines how the nodes get the profile.
+	// Strategy defines how the nodes get the profile. Default: the default of each field.
 	//
 	// +optional
+	// +kubebuilder:default={}
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 	// Paused is true if no more nodes are to start. Nodes that have started continue.
 	//
@@ -84,7 +85,7 @@ type PartitionPlanSpec struct {
 	//
 	// +optional
 	Accepted *AcceptedFailures `json:"accepted,omitempty"`
-	// Rejected rejects a revision: the nodes go back to another one. `kubectl tranche rollout
+	// Rejected rejects a revision: the nodes go back to an earlier one. `kubectl tranche rollout
 	// undo` sets it.
 	//
 	// +optional
@@ -165,7 +166,8 @@ type RolloutStrategy struct {
 	// Order is the order of the nodes. Default: emptiest first.
 	//
 	// +optional
-	Order *NodeOrder `json:"order,omitempty"`
+	// +kubebuilder:default={by: Emptiest}
+	Order NodeOrder `json:"order,omitempty"`
 	// MaxFailures is how many nodes may fail: a number, or a percentage of the plan's nodes.
 	// The plan stops when more have failed. Default: 0.
 	//
@@ -173,7 +175,8 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:Pattern=`^([0-9]|[1-9][0-9]|100)%$`
-	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+	// +kubebuilder:default=0
+	MaxFailures intstr.IntOrString `json:"maxFailures,omitempty"`
 	// Windows are the times at which nodes may start, unless a revision is undone. Default: at
 	// all times.
 	//
@@ -208,7 +211,8 @@ type RolloutStep struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	Soak *metav1.Duration `json:"soak,omitempty"`
+	// +kubebuilder:default="0s"
+	Soak metav1.Duration `json:"soak,omitempty"`
 	// Approval is true if the plan then waits for an approval, unless it was the last step.
 	// Default: false.
 	//
@@ -292,6 +296,7 @@ type Window struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`
+	// +kubebuilder:default=UTC
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
@@ -311,12 +316,29 @@ const (
 	OnFailureUndo  OnFailure = "Undo"
 )
 
-// StepApproval approves steps. It has no effect once there is another revision.
-type StepApproval struct {
-	// Revision is the approved revision.
+// RevisionReference refers to a revision of a plan. Without the hash, it could mean another one: a plan
+// that was created again counts its revisions anew.
+type RevisionReference struct {
+	// Revision is the number of the revision, beginning with 1.
 	//
 	// +kubebuilder:validation:Minimum=1
 	Revision int64 `json:"revision"`
+	// RevisionHash is the hash of the name and the rules of its profile.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	RevisionHash string `json:"revisionHash"`
+}
+
+// Means reports whether a reference means a revision. None means nil.
+func (r RevisionReference) Means(revision *PlanRevision) bool {
+	return revision != nil && revision.RevisionReference == r
+}
+
+// StepApproval approves steps. It has no effect on other revisions.
+type StepApproval struct {
+	// RevisionReference is the approved revision.
+	RevisionReference `json:",inline"`
 	// Step is the last approved step, beginning with 1.
 	//
 	// +kubebuilder:validation:Minimum=1
@@ -324,12 +346,10 @@ type StepApproval struct {
 	Step int32 `json:"step"`
 }
 
-// AcceptedFailures accepts failures. It has no effect once there is another revision.
+// AcceptedFailures accepts failures. It has no effect on other revisions.
 type AcceptedFailures struct {
-	// Revision is the revision with which the nodes failed.
-	//
-	// +kubebuilder:validation:Minimum=1
-	Revision int64 `json:"revision"`
+	// RevisionReference is the revision with which the nodes failed.
+	RevisionReference `json:",inline"`
 	// Failures is how many failed nodes are accepted. The plan stops again when more than
 	// these and maxFailures have failed.
 	//
@@ -337,16 +357,16 @@ type AcceptedFailures struct {
 	Failures int32 `json:"failures"`
 }
 
-// RejectedRevision rejects a revision. It has no effect once there is another one.
+// RejectedRevision rejects a revision. It has no effect on other revisions.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.fallback) || self.fallback.revision < self.revision",message="must be before the rejected revision",fieldPath=".fallback"
 type RejectedRevision struct {
-	// Revision is the rejected revision.
-	//
-	// +kubebuilder:validation:Minimum=1
-	Revision int64 `json:"revision"`
-	// FallbackRevision is the revision to go back to. Default: none, and the nodes get what they
-	// would have without the plan.
+	// RevisionReference is the rejected revision.
+	RevisionReference `json:",inline"`
+	// Fallback is the revision to go back to. While status.history does not have it, no nodes
+	// start. Default: the last complete revision that was not rejected. Without one, the nodes
+	// get what they would have without the plan.
 	//
 	// +optional
-	// +kubebuilder:validation:Minimum=1
-	FallbackRevision int64 `json:"fallbackRevision,omitempty"`
+	Fallback *RevisionReference `json:"fallback,omitempty"`
 }

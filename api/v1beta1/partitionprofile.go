@@ -16,7 +16,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.spec.rules[*].sharing.replicas`
 // +kubebuilder:printcolumn:name="After Deadline",type=string,JSONPath=`.spec.switch.afterDeadline`,priority=1
 // +kubebuilder:printcolumn:name="Reboot",type=string,JSONPath=`.spec.switch.reboot`,priority=1
-// +kubebuilder:printcolumn:name="From Chart",type=string,JSONPath=`.metadata.labels.tranche\.dev/from-chart`,priority=1
+// +kubebuilder:printcolumn:name="Created From",type=string,JSONPath=`.metadata.labels.tranche\.dev/created-from`,priority=1
 // +kubebuilder:printcolumn:name="Rules",type=string,JSONPath=`.spec.rules`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PartitionProfile struct {
@@ -39,7 +39,7 @@ type PartitionProfileList struct {
 
 // PartitionProfileSpec is the desired state of GPUs.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.products) || has(r.gpus.pciAddresses) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.mig) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.productNames) || has(r.gpus.pciBusIDs) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.migSupport) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
@@ -72,22 +72,22 @@ type SwitchPolicy struct {
 	// +optional
 	AfterDeadline AfterDeadline `json:"afterDeadline,omitempty"`
 	// Reboot is what happens if a GPU changes only after a reset, and the reset is refused.
-	// Never rolls back with the reason RebootRequired. Allowed drains all GPUs of the node
+	// Never rolls back with the reason RebootRequired. IfRequired drains all GPUs of the node
 	// and reboots it. Default: the controller's, Never.
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaint is the effect of the taint tranche.dev/repartitioning on the node during the
-	// switch. NoSchedule also affects pods without GPUs. With Never, only the devices are
-	// tainted. Default: Never.
+	// NodeTaintEffect is the effect of the taint tranche.dev/switching on the node during
+	// the switch. NoSchedule also affects pods without GPUs. With None, only the devices are
+	// tainted. Default: None.
 	//
 	// +optional
-	NodeTaint NodeTaint `json:"nodeTaint,omitempty"`
-	// PauseClients is true if monitoring pods that keep GPUs busy are stopped during the
+	NodeTaintEffect NodeTaintEffect `json:"nodeTaintEffect,omitempty"`
+	// PauseMonitoring is true if monitoring pods that keep GPUs busy are stopped during the
 	// switch, by the node labels of the GPU operators. Default: true.
 	//
 	// +optional
-	PauseClients *bool `json:"pauseClients,omitempty"`
+	PauseMonitoring *bool `json:"pauseMonitoring,omitempty"`
 }
 
 // AfterDeadline is what happens if pods remain after the deadline.
@@ -103,24 +103,24 @@ const (
 
 // Reboot defines whether a switch may reboot the node.
 //
-// +kubebuilder:validation:Enum=Never;Allowed
+// +kubebuilder:validation:Enum=Never;IfRequired
 type Reboot string
 
 // Whether a switch may reboot the node.
 const (
-	RebootNever   Reboot = "Never"
-	RebootAllowed Reboot = "Allowed"
+	RebootNever      Reboot = "Never"
+	RebootIfRequired Reboot = "IfRequired"
 )
 
-// NodeTaint is the effect of the taint of a node during a switch.
+// NodeTaintEffect is the effect of the taint of a node during a switch.
 //
-// +kubebuilder:validation:Enum=Never;NoSchedule
-type NodeTaint string
+// +kubebuilder:validation:Enum=None;NoSchedule
+type NodeTaintEffect string
 
 // Effects of the taint of a node.
 const (
-	NodeTaintNever      NodeTaint = "Never"
-	NodeTaintNoSchedule NodeTaint = "NoSchedule"
+	NodeTaintNone       NodeTaintEffect = "None"
+	NodeTaintNoSchedule NodeTaintEffect = "NoSchedule"
 )
 
 // MIG defines how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and
@@ -133,8 +133,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
 type MIG struct {
 	// Mode is Dynamic (partitions are created when claims request them), Static (they are
-	// created when the profile is applied, and stay), Enabled (MIG mode is on, there are no
-	// partitions, and claims cannot use the GPU) or Disabled (MIG mode is off).
+	// created when the profile is applied, and stay), NoPartitions (MIG mode is on, there are
+	// no partitions, and claims cannot use the GPU) or Disabled (MIG mode is off).
 	// Default: Dynamic.
 	//
 	// +optional
@@ -168,15 +168,15 @@ type MIG struct {
 
 // MIGMode defines when partitions are created.
 //
-// +kubebuilder:validation:Enum=Dynamic;Static;Enabled;Disabled
+// +kubebuilder:validation:Enum=Dynamic;Static;NoPartitions;Disabled
 type MIGMode string
 
 // When partitions are created.
 const (
 	MIGDynamic MIGMode = "Dynamic"
 	MIGStatic  MIGMode = "Static"
-	// MIGEnabled: MIG mode is on, without partitions.
-	MIGEnabled MIGMode = "Enabled"
+	// MIGNoPartitions: MIG mode is on, and claims cannot use the GPU.
+	MIGNoPartitions MIGMode = "NoPartitions"
 	// MIGDisabled is not called Off, which YAML reads as false.
 	MIGDisabled MIGMode = "Disabled"
 )
@@ -221,12 +221,12 @@ type XCP struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: the rule's GPUs.vendor is of those that it names",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || !has(self.extendedResource.profile) || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.extendedResource.profile.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".extendedResource.profile"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".extendedResource.as"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || !has(self.mig) || !(self.mig.mode in ['Static', 'Enabled'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.sharing) || !has(self.sharing.wholeGPUs) || self.sharing.wholeGPUs",message="is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",fieldPath=".extendedResource.device"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is GPUReplica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.device"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.mig) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.mig selects those of NVIDIA",fieldPath=".xcp"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.migSupport) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.migSupport selects those of NVIDIA",fieldPath=".xcp"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.device"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
@@ -260,13 +260,13 @@ type Rule struct {
 
 // ExtendedResource defines which device a unit of a vendor's extended resource is.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.as == 'Partition'",message="is for as: Partition only",fieldPath=".profile"
+// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.device == 'Partition'",message="is for device: Partition only",fieldPath=".profile"
 type ExtendedResource struct {
-	// As is the kind of device: Whole (a whole GPU), Replica (a share of it by fraction),
-	// Partition, or PartitionReplica (a share by fraction of a partition of the only
-	// profile). On a GPU that is not offered in partitions alone, Partition without a profile
-	// means Whole, and PartitionReplica means Replica.
-	As ExtendedResourceKind `json:"as"`
+	// Device is GPU (a whole GPU), GPUReplica (a share of it by fraction), Partition, or
+	// PartitionReplica (a share by fraction of a partition of the only profile). On a GPU that
+	// is not offered in partitions alone, Partition without a profile means GPU, and
+	// PartitionReplica means GPUReplica.
+	Device ExtendedResourceDevice `json:"device"`
 	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition. Default: the
 	// only profile that the GPU is partitioned into.
 	//
@@ -276,34 +276,34 @@ type ExtendedResource struct {
 	Profile string `json:"profile,omitempty"`
 }
 
-// ExtendedResourceKind is the kind of device that a vendor's extended resource means.
+// ExtendedResourceDevice is the device that a vendor's extended resource means.
 //
-// +kubebuilder:validation:Enum=Whole;Replica;Partition;PartitionReplica
-type ExtendedResourceKind string
+// +kubebuilder:validation:Enum=GPU;GPUReplica;Partition;PartitionReplica
+type ExtendedResourceDevice string
 
 // What a vendor's extended resource can mean.
 const (
-	AsWhole            ExtendedResourceKind = "Whole"
-	AsReplica          ExtendedResourceKind = "Replica"
-	AsPartition        ExtendedResourceKind = "Partition"
-	AsPartitionReplica ExtendedResourceKind = "PartitionReplica"
+	DeviceGPU              ExtendedResourceDevice = "GPU"
+	DeviceGPUReplica       ExtendedResourceDevice = "GPUReplica"
+	DevicePartition        ExtendedResourceDevice = "Partition"
+	DevicePartitionReplica ExtendedResourceDevice = "PartitionReplica"
 )
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.migSupport) || !has(self.vendor) || self.vendor == 'nvidia'",message="selects NVIDIA's GPUs, and vendor those of AMD",fieldPath=".migSupport"
 type GPUSelector struct {
 	// Vendor is the vendor of the GPUs. Default: any.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nvidia;amd
 	Vendor string `json:"vendor,omitempty"`
-	// MIG selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
+	// MIGSupport selects NVIDIA GPUs that support MIG (Capable), or those that do not (Incapable).
 	// Default: GPUs of any vendor, regardless of MIG.
 	//
 	// +optional
-	MIG MIGSupport `json:"mig,omitempty"`
-	// Products are product names as in the device attribute productName. * matches any
+	MIGSupport MIGSupport `json:"migSupport,omitempty"`
+	// ProductNames are product names as in the device attribute productName. * matches any
 	// text, ? one character. Case is ignored. Default: any.
 	//
 	// +optional
@@ -313,8 +313,9 @@ type GPUSelector struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^[ !#-%'-;=?-\[\]-~]+$`
-	Products []string `json:"products,omitempty"`
-	// PCIAddresses are PCI addresses: "0000:c1:00.0". Default: any.
+	ProductNames []string `json:"productNames,omitempty"`
+	// PCIBusIDs are PCI addresses, as in the device attribute
+	// resource.kubernetes.io/pciBusID: "0000:c1:00.0". Default: any.
 	//
 	// +optional
 	// +listType=set
@@ -322,7 +323,7 @@ type GPUSelector struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=16
 	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$`
-	PCIAddresses []string `json:"pciAddresses,omitempty"`
+	PCIBusIDs []string `json:"pciBusIDs,omitempty"`
 	// PCIIDs are hexadecimal device and vendor numbers as in mig-parted ("0x233010DE"),
 	// optionally with those of the subsystem ("0x233010DE:0x16C110DE"). Default: any.
 	//

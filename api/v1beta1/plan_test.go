@@ -9,6 +9,9 @@ import (
 )
 
 func planOf(spec string) string {
+	if !strings.Contains(spec, "nodeSelector") {
+		spec = "nodeSelector: {}, " + spec
+	}
 	return "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: p}\nspec: {" + spec + "}"
 }
 
@@ -22,7 +25,8 @@ func TestGoodPlans(t *testing.T) {
 		"strategy: {order: {by: Emptiest}, maxUnavailable: 1, maxFailures: 0, onFailure: Pause}",
 		"strategy: {windows: [{days: [Saturday, Sunday], start: '22:00', end: '06:00', timeZone: Europe/Berlin}, {start: '00:00', end: '23:59'}]}",
 		"strategy: {windows: [{start: '01:00', end: '02:00', timeZone: Etc/GMT+5}, {start: '01:00', end: '02:00', timeZone: America/Argentina/Buenos_Aires}]}",
-		"rejected: {revision: 3, fallbackRevision: 2}", "approved: {revision: 1, step: 1}, accepted: {revision: 2, failures: 1}, rejected: {revision: 3}",
+		"rejected: {revision: 3, revisionHash: c, fallback: {revision: 2, revisionHash: b}}",
+		"approved: {revision: 1, revisionHash: a, step: 1}, accepted: {revision: 2, revisionHash: b, failures: 1}, rejected: {revision: 3, revisionHash: c}",
 	} {
 		assert.Empty(t, r.judge(t, planOf("profileName: x, "+spec)), spec)
 	}
@@ -68,11 +72,16 @@ func TestBadPlans(t *testing.T) {
 		"profileName: x, strategy: {windows: [{start: '06:00', end: '07:00', days: [Mon]}]}":                                     `spec.strategy.windows[0].days[0]: Unsupported value: "Mon"`,
 		"profileName: x, strategy: {windows: [{start: '06:00', end: '07:00', timeZone: ../../etc/passwd}]}":                      "spec.strategy.windows[0].timeZone: Invalid value",
 		"profileName: x, strategy: {onFailure: Continue}":                                                                        `spec.strategy.onFailure: Unsupported value: "Continue"`,
-		"profileName: x, approved: {revision: 0, step: 1}":                                                                       "spec.approved.revision: Invalid value",
-		"profileName: x, accepted: {revision: 1, failures: 0}":                                                                   "spec.accepted.failures: Invalid value",
-		"profileName: x, rejected: {revision: 1, fallbackRevision: 0}":                                                           "spec.rejected.fallbackRevision: Invalid value",
-		"profileName: x, rejected: {fallbackRevision: 1}":                                                                        "spec.rejected.revision: Required value",
+		"profileName: x, approved: {revision: 0, revisionHash: a, step: 1}":                                                      "spec.approved.revision: Invalid value",
+		"profileName: x, approved: {revision: 1, step: 1}":                                                                       "spec.approved.revisionHash: Required value",
+		"profileName: x, accepted: {revision: 1, revisionHash: a, failures: 0}":                                                  "spec.accepted.failures: Invalid value",
+		"profileName: x, accepted: {revision: 1, failures: 1}":                                                                   "spec.accepted.revisionHash: Required value",
+		"profileName: x, rejected: {revision: 1, revisionHash: ''}":                                                              "spec.rejected.revisionHash: Invalid value",
+		"profileName: x, rejected: {fallback: {revision: 1, revisionHash: a}}":                                                   "spec.rejected.revision: Required value",
+		"profileName: x, rejected: {revision: 2, revisionHash: b, fallback: {revision: 1}}":                                      "spec.rejected.fallback.revisionHash: Required value",
+		"profileName: x, rejected: {revision: 2, revisionHash: b, fallback: {revision: 2, revisionHash: b}}":                     "spec.rejected.fallback: Invalid value: must be before the rejected revision",
 	} {
 		assert.Contains(t, r.judge(t, planOf(spec)), want, fmt.Sprintf("%.100s", spec))
 	}
+	assert.Contains(t, r.judge(t, strings.Replace(planOf("profileName: x"), "nodeSelector: {}, ", "", 1)), "spec.nodeSelector: Required value")
 }

@@ -16,7 +16,7 @@ type PartitionPlanStatus struct {
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 	// TargetRevision is the revision that nodes get: the newest one, unless it was rejected. 0 means that
-	// the plan gives the nodes no profile.
+	// there is none to go back to, and the plan gives the nodes no profile.
 	//
 	// +optional
 	TargetRevision int64 `json:"targetRevision,omitempty"`
@@ -132,7 +132,8 @@ type PlanNode struct {
 	//
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Reason is the reason of the failed switch, Unhealthy or ClaimsNotPrepared.
+	// Reason is the reason of the failed switch or of what blocks the node, Unhealthy or
+	// ClaimsNotPrepared.
 	//
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
@@ -156,16 +157,12 @@ type PlanStop struct {
 
 // PlanRevision is a version of the profile of a plan.
 type PlanRevision struct {
-	// Revision is its number, beginning with 1.
-	Revision int64 `json:"revision"`
+	// RevisionReference is what spec.approved, spec.accepted and spec.rejected refer to.
+	RevisionReference `json:",inline"`
 	// ProfileName is the name of the profile.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	ProfileName string `json:"profileName"`
-	// Hash is a hash of name and rules.
-	//
-	// +kubebuilder:validation:MaxLength=64
-	Hash string `json:"hash"`
 	// RulesVersion is the version of the API in whose shape rules are.
 	//
 	// +optional

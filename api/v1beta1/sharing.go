@@ -27,11 +27,12 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
-	// Enabled is true if shares of whole GPUs are offered. Default: true. For partitions, see
+	// WholeGPUs is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
 	//
 	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
+	// +kubebuilder:default=true
+	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
 	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
 	// others. Default: TimeSlicing.
 	//
@@ -58,11 +59,11 @@ type Sharing struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient is true if shares that request more than one client are rejected.
-	// Default: false.
+	// FailRequestsGreaterThanOne is true if requests for more than one share, or for more
+	// than one client, are rejected. The name is the device plugin's. Default: false.
 	//
 	// +optional
-	OneClient bool `json:"oneClient,omitempty"`
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// ExclusiveProcess is true if processes that bypass the MPS daemon are rejected, with the
 	// compute mode EXCLUSIVE_PROCESS. For MPS only. Default: false.
 	//
@@ -77,7 +78,7 @@ type Sharing struct {
 // SharedPartitions defines which partitions several claims can share.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || self.replicas.all(r, r.profile in self.profiles)",message="names a profile that is not among profiles",fieldPath=".replicas"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.as != 'Replica' || 'Fraction' in self.units",message="is Replica, a share by fraction: add Fraction to units",fieldPath=".extendedResource.as"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'PartitionReplica' || 'Fraction' in self.units",message="is PartitionReplica, a share by fraction: add Fraction to units",fieldPath=".extendedResource.device"
 type SharedPartitions struct {
 	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
 	// engines.
@@ -106,7 +107,7 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:MaxItems=32
 	Replicas []PartitionReplicas `json:"replicas,omitempty"`
 	// ExtendedResource defines what a pod gets that requests nvidia.com/mig-<profile>, where
-	// the chart's extendedResources.migReplicas is true. Default: a partition.
+	// the chart's extendedResources.migReplicas.enabled is true. Default: a partition.
 	//
 	// +optional
 	ExtendedResource *PartitionExtendedResource `json:"extendedResource,omitempty"`
@@ -141,17 +142,17 @@ type PartitionReplicas struct {
 
 // PartitionExtendedResource defines which device a unit of nvidia.com/mig-<profile> is.
 type PartitionExtendedResource struct {
-	// As is the kind of device: Partition, or Replica, a share of one by fraction.
-	As PartitionResourceKind `json:"as"`
+	// Device is Partition, or PartitionReplica, a share of one by fraction.
+	Device PartitionResourceDevice `json:"device"`
 }
 
-// PartitionResourceKind is the kind of device that nvidia.com/mig-<profile> means.
+// PartitionResourceDevice is the device that nvidia.com/mig-<profile> means.
 //
-// +kubebuilder:validation:Enum=Partition;Replica
-type PartitionResourceKind string
+// +kubebuilder:validation:Enum=Partition;PartitionReplica
+type PartitionResourceDevice string
 
 // What nvidia.com/mig-<profile> can mean.
 const (
-	MIGAsPartition PartitionResourceKind = "Partition"
-	MIGAsReplica   PartitionResourceKind = "Replica"
+	MIGDevicePartition        PartitionResourceDevice = "Partition"
+	MIGDevicePartitionReplica PartitionResourceDevice = "PartitionReplica"
 )

@@ -43,9 +43,9 @@ func (o *options) complete(root *cobra.Command) {
 		"top": fixed("nodes", "gpus", "pods"),
 	}
 	flags := map[string]completion{
-		"node":    o.completing(math.MaxInt, o.nodesOf),
-		"model":   fixed(models.InventoryNames()...),
-		"sort-by": fixed("name", "memory", "compute", "power"),
+		"node":      o.completing(math.MaxInt, o.nodesOf),
+		"inventory": fixed(models.InventoryNames()...),
+		"sort-by":   fixed("name", "memory", "compute", "power"),
 	}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -83,7 +83,7 @@ func TestCompletion(t *testing.T) {
 			assert.Contains(t, asked, "limit=500")
 		}
 	}
-	out, err := run(t, "__complete", "templates", "--model", "h100")
+	out, err := run(t, "__complete", "templates", "--inventory", "h100")
 	require.NoError(t, err)
 	assert.Contains(t, out, "h100x8\n")
 	out, err = run(t, "__complete", "--kubeconfig", "/does/not/exist", "switches", "")

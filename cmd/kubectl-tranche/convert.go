@@ -69,7 +69,7 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 	}
 	documents = formats.Combine(documents)
 	if err := formats.Distinct(documents); err != nil {
-		return err
+		return negative(err)
 	}
 	if err := refuseImpossible(documents); err != nil {
 		return err
@@ -83,10 +83,7 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 			return err
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, errors.Join(lost...))
-	}
-	return negative(errors.Join(lost...))
+	return errors.Join(errors.Join(errs...), negative(errors.Join(lost...)))
 }
 
 // refuseImpossible makes errors of profiles with layouts that no GPU can hold.
@@ -118,6 +115,7 @@ func oneOfEachModel() (all []gpu.GPU, err error) {
 	return all, nil
 }
 
+// readFormat reads a file. What of it cannot be converted is an error, and the rest is returned with it.
 func readFormat(in io.Reader, file string) ([]formats.Document, error) {
 	data, err := readFile(in, file)
 	if err != nil {
@@ -126,7 +124,8 @@ func readFormat(in io.Reader, file string) ([]formats.Document, error) {
 	if file == "-" {
 		file = "standard input"
 	}
-	return formats.Read(file, data)
+	documents, err := formats.Read(file, data)
+	return documents, negative(err)
 }
 
 // labels are the node labels that name the configurations of a format.

@@ -127,15 +127,19 @@ func TestConvertRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files []string
 		want  string
+		code  int
 	}{
-		"no file":        {nil, "name a file to convert: -f FILE"},
-		"a missing one":  {[]string{filepath.Join(dir, "none")}, "read " + filepath.Join(dir, "none")},
-		"nobody's":       {[]string{file("a.yaml", "a: b\n")}, "is of no known project"},
-		"one name twice": {[]string{file("slice_10.yaml", shared), file("Slice-10.yaml", strings.Replace(shared, "2", "3", 1))}, "both become the PartitionProfile slice-10"},
+		"no file":         {nil, "name a file to convert: -f FILE", exitError},
+		"a missing one":   {[]string{filepath.Join(dir, "none")}, "read " + filepath.Join(dir, "none"), exitError},
+		"nobody's":        {[]string{file("a.yaml", "a: b\n")}, "is of no known project", exitNegative},
+		"one name twice":  {[]string{file("slice_10.yaml", shared), file("Slice-10.yaml", strings.Replace(shared, "2", "3", 1))}, "both become the PartitionProfile slice-10", exitNegative},
+		"without its GPU": {[]string{file("b.yaml", "kind: Pod\nspec: {containers: [{name: a, resources: {limits: {nvidia.com/gpumem: 0}}}]}")}, "nvidia.com/gpumem is 0", exitNegative},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			require.ErrorContains(t, convert(strings.NewReader(""), &out, tt.files), tt.want)
+			err := convert(strings.NewReader(""), &out, tt.files)
+			require.ErrorContains(t, err, tt.want)
+			assert.Equal(t, tt.code, exitCode(err))
 			assert.Empty(t, out.String())
 		})
 	}

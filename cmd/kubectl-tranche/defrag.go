@@ -30,7 +30,7 @@ The scheduler's own allocator decides what fits. For a pod without a plan, the r
 is printed.
 
 Plans move only pods that may be evicted: the pod or its namespace has the label
-tranche.dev/defragmentation=allowed, a controller replaces the pod, its claims are
+tranche.dev/defragmentation=true, a controller replaces the pod, its claims are
 created from templates, its priority is not higher than that of the waiting pod, and
 its PodDisruptionBudget allows the eviction.
 
@@ -116,7 +116,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	return r.show(kindDefragPlanList, advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
+	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
 // waiting returns the pods to plan for.

@@ -40,7 +40,7 @@ func planCluster() (kube, ours []runtime.Object) {
 		node := nodeNamed(name)
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		g := gpunodes.WithProfile(name, "").Had("", "balanced", v1beta1.ResultSucceeded, "", "", 42*time.Second, 0)
-		g.Status.Node.GPUs = []v1beta1.GPUReport{{Name: whole, Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG off"}}
+		g.Status.Node.GPUs = []v1beta1.GPUReport{{Name: whole, Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3", GPUModes: gpunodes.MIGOff}}
 		if i > 0 {
 			g.Status.Node.ClaimCount = int32(i)
 			kube = append(kube, &resourceapi.ResourceClaim{
@@ -137,7 +137,7 @@ func TestReadPlan(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
-	const plan = "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profileName: p}\n"
+	const plan = "apiVersion: tranche.dev/v1beta1\nkind: PartitionPlan\nmetadata: {name: a}\nspec: {profileName: p, nodeSelector: {}}\n"
 	for name, test := range map[string]struct{ text, err string }{
 		"no plan":         {"kind: Namespace\n", " has no PartitionPlan"},
 		"two plans":       {plan + "---\n" + plan, "there are two PartitionPlans; give one"},

@@ -29,7 +29,7 @@ import (
 
 // follows is a GPUNode that follows a profile.
 func follows(name, profile string) *v1beta1.GPUNode {
-	return &gpunodes.WithProfile(name, profile).GPUs("MIG on", "gpu-a").GPUNode
+	return &gpunodes.WithProfile(name, profile).GPUs(gpunodes.MIGOn, "gpu-a").GPUNode
 }
 
 func profileNamed(name string) *v1beta1.PartitionProfile {
@@ -155,11 +155,10 @@ func TestShowProfile(t *testing.T) {
 	out.Reset()
 	r.output = "json"
 	require.NoError(t, r.show(t.Context()))
-	var shown shownNode
+	var shown v1beta1.GPUNode
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
-	assert.Equal(t, "node-a", shown.Name)
-	assert.Equal(t, "cpx", shown.Applied)
-	assert.Equal(t, "MIG on", shown.Modes[0].Mode)
+	assert.Equal(t, "GPUNode", shown.Kind)
+	assert.Equal(t, "cpx", shown.Status.Applied.ProfileName)
 	r.node = "node-x"
 	require.ErrorContains(t, r.show(t.Context()), "GPUNode node-x does not exist; ")
 }
@@ -205,7 +204,7 @@ func (s *server) serve(path string, object any) {
 // TestAgainstAServer: what the commands print of a cluster with GPUNodes.
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
-	failed := gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
+	failed := gpunodes.WithProfile("node-a", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
 	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNode"}
 	s.serve("gpunodes", v1beta1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1beta1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)
@@ -217,13 +216,13 @@ func TestAgainstAServer(t *testing.T) {
 		want []string
 	}{
 		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
-		{"-o json", []string{`"hardwareMode": "SPX NPS1"`, `"reason": "InUse"`}},
+		{"-o json", []string{`"profileName": "spx"`, `"reason": "InUse"`}},
 		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
-		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desired": [`, `"node-a"`, `"missing": true`}},
+		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desiredNodeNames": [`, `"node-a"`, `"missing": true`}},
 		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
 		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
-		{"profile node-a -o yaml", []string{"kind: NodeProfile\n", "node: node-a\n"}},
-		{"switches node-a -o json", []string{`"kind": "SwitchHistory"`, `"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
+		{"profile node-a -o yaml", []string{"apiVersion: tranche.dev/v1beta1\nkind: GPUNode\n", "name: node-a\n"}},
+		{"switches node-a -o json", []string{`"kind": "GPUNode"`, `"duration": "10m0s"`, `"state": "Failed"`}},
 		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
 	} {
 		out, err := run(t, append(base, strings.Fields(test.args)...)...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 const rolloutExamples = `  # Follow a plan until it is complete or stops
@@ -67,13 +69,13 @@ func newRolloutEdit(o *options, use, short, long string) *cobra.Command {
 		Args: exactlyOne("plan", "rollout "+use),
 	}
 	cmd.RunE = o.connected(func(ctx context.Context, s *session, args []string) error {
-		return (&rolloutRun{session: s, plan: planName(args[0]), toGiven: cmd.Flags().Changed("to-revision"), flags: f}).edit(ctx, what)
+		return (&rolloutRun{session: s, plan: planName(args[0]), flags: f}).edit(ctx, what)
 	})
 	switch what {
 	case "approve":
 		cmd.Flags().Int32Var(&f.step, "step", 0, "approve the steps up to this one (default: the one that the plan waits for)")
 	case "undo":
-		cmd.Flags().Int64Var(&f.revision, "to-revision", 0, "revision to go back to, 0 for what the nodes would have without the plan (default: the last complete one)")
+		cmd.Flags().Int64Var(&f.revision, "to-revision", 0, "revision to go back to (default: the last complete one)")
 	}
 	return cmd
 }
@@ -104,9 +106,8 @@ func bareName(arg string, kinds ...string) string {
 // rolloutRun is a command at work for a plan.
 type rolloutRun struct {
 	*session
-	plan    string
-	toGiven bool
-	flags   rolloutFlags
+	plan  string
+	flags rolloutFlags
 }
 
 // read reads the plan.
@@ -157,8 +158,9 @@ func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	if p.Spec.Paused {
 		spec["paused"], said = nil, "Resumed "+p.Name+"."
 	}
-	if s := p.Status.Stopped; s != nil && s.Revision == p.Status.TargetRevision {
-		spec["accepted"] = v1beta1.AcceptedFailures{Revision: s.Revision, Failures: s.Failures}
+	target := rollout.Revision(&p.Status, p.Status.TargetRevision)
+	if s := p.Status.Stopped; s != nil && target != nil && s.Revision == target.Revision {
+		spec["accepted"] = v1beta1.AcceptedFailures{RevisionReference: target.RevisionReference, Failures: s.Failures}
 		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.Failures)
 	}
 	if said == "" {
@@ -169,9 +171,9 @@ func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 
 func (r *rolloutRun) approve(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	far, _ := cluster.RolloutOf(p)
-	step := r.flags.step
+	target, step := rollout.Revision(&p.Status, p.Status.TargetRevision), r.flags.step
 	switch steps := int32(len(p.Spec.Strategy.Steps)); {
-	case far.Target == 0:
+	case target == nil:
 		return nil, "", fmt.Errorf("PartitionPlan %s gives its nodes no revision, so there is nothing to approve", p.Name)
 	case step < 0 || step > steps:
 		return nil, "", fmt.Errorf("--step %d: PartitionPlan %s has the steps 1 to %d", step, p.Name, steps)
@@ -180,40 +182,32 @@ func (r *rolloutRun) approve(p *v1beta1.PartitionPlan) (map[string]any, string, 
 	case step == 0:
 		step = far.Step
 	}
-	return map[string]any{"approved": v1beta1.StepApproval{Revision: far.Target, Step: step}},
-		fmt.Sprintf("Approved step %d of revision %d of %s.", step, far.Target, p.Name), nil
+	return map[string]any{"approved": v1beta1.StepApproval{RevisionReference: target.RevisionReference, Step: step}},
+		fmt.Sprintf("Approved step %d of revision %d of %s.", step, target.Revision, p.Name), nil
 }
 
 func (r *rolloutRun) undo(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
-	far, _ := cluster.RolloutOf(p)
-	if far.Revision == 0 {
+	newest := rollout.Revision(&p.Status, p.Status.Revision)
+	if newest == nil {
 		return nil, "", fmt.Errorf("PartitionPlan %s has no revision yet, so there is nothing to undo", p.Name)
 	}
-	to := far.Previous()
-	if r.toGiven {
-		to = r.flags.revision
-	}
-	var known []string
-	found := to == 0
-	for _, h := range far.History {
-		if h.Revision < far.Revision {
-			known = append(known, fmt.Sprint(h.Revision))
-			found = found || h.Revision == to
+	var fallback *v1beta1.RevisionReference
+	to := rollout.LastComplete(&p.Status)
+	if given := r.flags.revision; given != 0 {
+		if to = rollout.Revision(&p.Status, given); to == nil || to == newest {
+			var known []string
+			for i := range p.Status.History[1:] {
+				known = append(known, fmt.Sprint(p.Status.History[i+1].Revision))
+			}
+			return nil, "", fmt.Errorf("--to-revision %d: the earlier revisions of PartitionPlan %s are: %s", given, p.Name, cmp.Or(strings.Join(known, ", "), "none"))
 		}
+		fallback = &to.RevisionReference
 	}
-	if !found {
-		return nil, "", fmt.Errorf("--to-revision %d: PartitionPlan %s can go back to %s", to, p.Name, strings.Join(append(known, "0"), ", "))
+	said := fmt.Sprintf("%s gives its nodes no profile any more: no revision before %d was complete.", p.Name, newest.Revision)
+	if to != nil {
+		said = fmt.Sprintf("%s goes back from revision %d to revision %d.", p.Name, newest.Revision, to.Revision)
 	}
-	said := fmt.Sprintf("%s goes back from revision %d to revision %d.", p.Name, far.Revision, to)
-	switch {
-	case to == 0 && r.toGiven:
-		said = p.Name + " gives its nodes no profile any more."
-	case to == 0:
-		said = fmt.Sprintf("%s gives its nodes no profile any more: no revision before %d was complete.", p.Name, far.Revision)
-	}
-	rejected := map[string]any{"revision": far.Revision, "fallbackRevision": nil} // A merge patch keeps what it does not name.
-	if to > 0 {
-		rejected["fallbackRevision"] = to
-	}
+	// A merge patch keeps what it does not name.
+	rejected := map[string]any{"revision": newest.Revision, "revisionHash": newest.RevisionHash, "fallback": fallback}
 	return map[string]any{"rejected": rejected}, said, nil
 }

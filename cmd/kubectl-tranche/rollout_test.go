@@ -43,14 +43,14 @@ func TestEditPlan(t *testing.T) {
 	older.Status.Stopped.Revision = 1
 	unseen := &gpunodes.Plan{}
 	unseen.Name = "canary"
+	one, two := v1beta1.RevisionReference{Revision: 1, RevisionHash: "hash-1"}, v1beta1.RevisionReference{Revision: 2, RevisionHash: "hash-2"}
 	rejected := planned(1, names.ReasonRollingOut)
-	rejected.Spec.Rejected = &v1beta1.RejectedRevision{Revision: 1, FallbackRevision: 1}
+	rejected.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: two, Fallback: &one}
 	const hint = "\nTo see its progress: kubectl tranche rollout status canary\n"
 	for name, test := range map[string]struct {
 		plan  *gpunodes.Plan
 		what  string
 		flags rolloutFlags
-		given bool
 		want  func(*v1beta1.PartitionPlanSpec)
 		says  string
 		err   string
@@ -59,33 +59,44 @@ func TestEditPlan(t *testing.T) {
 		"pause again": {plan: paused, what: "pause", says: "canary is paused already."},
 		"resume":      {plan: paused, what: "resume", want: func(s *v1beta1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
 		"resume after failures": {plan: stopped, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
-			want: func(s *v1beta1.PartitionPlanSpec) { s.Accepted = &v1beta1.AcceptedFailures{Revision: 2, Failures: 3} }},
+			want: func(s *v1beta1.PartitionPlanSpec) {
+				s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: two, Failures: 3}
+			}},
 		"resume both": {plan: both, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
 			want: func(s *v1beta1.PartitionPlanSpec) {
-				s.Paused, s.Accepted = false, &v1beta1.AcceptedFailures{Revision: 2, Failures: 3}
+				s.Paused, s.Accepted = false, &v1beta1.AcceptedFailures{RevisionReference: two, Failures: 3}
 			}},
 		"resume after failures of before": {plan: older, what: "resume", says: "canary is neither paused nor stopped."},
 		"approve": {plan: planned(2, names.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",
-			want: func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 2, Step: 2} }},
+			want: func(s *v1beta1.PartitionPlanSpec) {
+				s.Approved = &v1beta1.StepApproval{RevisionReference: two, Step: 2}
+			}},
 		"approve ahead": {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 2}, says: "Approved step 2 of revision 2 of canary.",
-			want: func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 2, Step: 2} }},
+			want: func(s *v1beta1.PartitionPlanSpec) {
+				s.Approved = &v1beta1.StepApproval{RevisionReference: two, Step: 2}
+			}},
 		"approve too early": {plan: planned(1, names.ReasonSoaking), what: "approve",
 			err: "PartitionPlan canary does not wait for an approval (step 1 of 3: 1 of 4 nodes updated (Soaking)); to approve a step before it is reached, use --step"},
 		"approve no step": {plan: planned(1, names.ReasonSoaking), what: "approve", flags: rolloutFlags{step: 3}, err: "--step 3: PartitionPlan canary has the steps 1 to 2"},
 		"approve nothing": {plan: unseen, what: "approve", err: "PartitionPlan canary gives its nodes no revision, so there is nothing to approve"},
-		"undo": {plan: planned(1, names.ReasonRollingOut), what: "undo", want: func(s *v1beta1.PartitionPlanSpec) {
-			s.Rejected = &v1beta1.RejectedRevision{Revision: 2, FallbackRevision: 1}
-		}, says: "canary goes back from revision 2 to revision 1."},
-		"undo the first":             {plan: first, what: "undo", want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} }, says: "canary gives its nodes no profile any more: no revision before 1 was complete."},
-		"undo to none":               {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
-		"undo to none after another": {plan: rejected, what: "undo", given: true, want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} }, says: "canary gives its nodes no profile any more."},
-		"undo to the future":         {plan: planned(1, names.ReasonRollingOut), what: "undo", given: true, flags: rolloutFlags{revision: 2}, err: "--to-revision 2: PartitionPlan canary can go back to 1, 0"},
-		"undo nothing":               {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
+		"undo": {plan: planned(1, names.ReasonRollingOut), what: "undo", says: "canary goes back from revision 2 to revision 1.",
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{RevisionReference: two} }},
+		"undo after another": {plan: rejected, what: "undo", says: "canary goes back from revision 2 to revision 1.",
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected.Fallback = nil }},
+		"undo the first": {plan: first, what: "undo", says: "canary gives its nodes no profile any more: no revision before 1 was complete.",
+			want: func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{RevisionReference: one} }},
+		"undo to a revision": {plan: planned(1, names.ReasonRollingOut), what: "undo", flags: rolloutFlags{revision: 1}, says: "canary goes back from revision 2 to revision 1.",
+			want: func(s *v1beta1.PartitionPlanSpec) {
+				s.Rejected = &v1beta1.RejectedRevision{RevisionReference: two, Fallback: &one}
+			}},
+		"undo to the newest": {plan: planned(1, names.ReasonRollingOut), what: "undo", flags: rolloutFlags{revision: 2}, err: "--to-revision 2: the earlier revisions of PartitionPlan canary are: 1"},
+		"undo to no other":   {plan: first, what: "undo", flags: rolloutFlags{revision: 3}, err: "--to-revision 3: the earlier revisions of PartitionPlan canary are: none"},
+		"undo nothing":       {plan: unseen, what: "undo", err: "PartitionPlan canary has no revision yet, so there is nothing to undo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			r := newRollout(&out, test.plan.DeepCopy())
-			r.flags, r.toGiven = test.flags, test.given
+			r.flags = test.flags
 			err := r.edit(t.Context(), test.what)
 			if test.err != "" {
 				require.EqualError(t, err, test.err)
@@ -168,10 +179,10 @@ func TestShowRollout(t *testing.T) {
 	r := newRollout(&out, planned(1, names.ReasonSoaking).DeepCopy())
 	r.output = "json"
 	require.NoError(t, r.show(t.Context()))
-	var shown map[string]any
+	var shown v1beta1.PartitionPlan
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
-	assert.Equal(t, "Soaking", shown["reason"])
-	assert.EqualValues(t, 4, shown["nodes"].(map[string]any)["selected"])
+	assert.Equal(t, "PartitionPlan", shown.Kind)
+	assert.EqualValues(t, 4, shown.Status.NodeCounts.Selected)
 	out.Reset()
 	r.output = ""
 	require.NoError(t, r.show(t.Context()))

@@ -26,7 +26,8 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 			"otherwise a line for each change.\n\n" +
 			"The exit code is 0 when the newest revision is complete, 2 when the plan has stopped, was\n" +
 			"undone or cannot be carried out, and 3 when it takes longer than --timeout. Nodes that failed,\n" +
-			"within spec.strategy.maxFailures, or that are not ready can be missing.\n\n" +
+			"within spec.strategy.maxFailures, or that are not ready can be missing. With --watch=false or\n" +
+			"--output, the exit code says only whether the plan was read.\n\n" +
 			"Requires permission to get, list and watch PartitionPlans.",
 		Args: exactlyOne("plan", "rollout status PLAN"),
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
@@ -50,7 +51,9 @@ func (r *rolloutRun) show(ctx context.Context) error {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	return r.session.show(kindRollout, far, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
+	p.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(v1beta1.PlanKind))
+	p.ManagedFields = nil
+	return r.session.show(p, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.

@@ -20,27 +20,27 @@ import (
 )
 
 const templatesExamples = `  # Print what a node with eight H100 will publish
-  kubectl tranche templates --model h100x8
+  kubectl tranche templates --inventory h100x8
 
   # The same for a node name, as JSON
-  kubectl tranche templates --model h100x8 --node-name gpu-pool-1 -o json
+  kubectl tranche templates --inventory h100x8 --node-name gpu-pool-1 -o json
 
   # With the partitions and shares of a PartitionProfile
-  kubectl tranche templates --model h100x8 --profile profile.yaml
+  kubectl tranche templates --inventory h100x8 --profile profile.yaml
 
   # A machine of your own
   echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
-  kubectl tranche templates --model machine.yaml
+  kubectl tranche templates --inventory machine.yaml
 
   # GPUs that the tables do not have: NVIDIA's without MIG
   echo 'gpus: [{productName: NVIDIA GeForce RTX 5080, architecture: Blackwell,
     memory: 15839Mi, computeUnits: 84, count: 4}]' > machine.yaml
-  kubectl tranche templates --model machine.yaml`
+  kubectl tranche templates --inventory machine.yaml`
 
 const templatesLong = `Print the ResourceSlices that a node with certain GPUs will publish, without
 hardware or a cluster: as templates for an autoscaler, or to check a profile.
 
-The node model is one of
+The inventory is one of
 %s
 or a file as in the example, with GPUs of the models
 %s
@@ -54,12 +54,12 @@ NVIDIA driver is assumed to include MPS; without it, shares have isolation
 "none".
 
 UUIDs are made up, another for each GPU. PCI addresses, which are part of the
-names of devices, and NUMA nodes are those of the node model; a file can give
+names of devices, and NUMA nodes are those of the inventory; a file can give
 them: {model: L4-24GB, pci: ["0000:31:00.0"], numaNode: 0}.`
 
 // templatesOptions is what the flags say.
 type templatesOptions struct {
-	model     string
+	inventory string
 	node      string
 	profile   string
 	resources []string
@@ -69,7 +69,7 @@ type templatesOptions struct {
 func newTemplatesCommand(all *options) *cobra.Command {
 	o := &templatesOptions{}
 	cmd := &cobra.Command{
-		Use:     "templates --model NAME|FILE",
+		Use:     "templates --inventory NAME|FILE",
 		Short:   "Print the ResourceSlices that a node with certain GPUs will publish",
 		Long:    fmt.Sprintf(templatesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
 		Example: templatesExamples,
@@ -77,7 +77,7 @@ func newTemplatesCommand(all *options) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.print(all.out, outputOf(cmd)) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.model, "model", "", "node model: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
+	flags.StringVar(&o.inventory, "inventory", "", "inventory: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
 	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
 	flags.StringSliceVar(&o.resources, "extended-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
@@ -119,7 +119,7 @@ func (o *templatesOptions) print(out io.Writer, output string) error {
 func (o *templatesOptions) read() (preview.Node, error) {
 	n := preview.Node{Name: o.node, ExtendedResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error
-	if n.Inventory, err = models.LoadInventory(o.model); err != nil {
+	if n.Inventory, err = models.LoadInventory(o.inventory); err != nil {
 		return n, err
 	}
 	if o.profile != "" {

@@ -22,7 +22,7 @@ func TestTemplates(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	machine := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(machine, []byte("gpus: [{model: A30-24GB, migMode: enabled}, {model: L4-24GB}]"), 0o600))
-	out, err := run(t, "templates", "--model", machine, "--node-name", "gpu-pool-1")
+	out, err := run(t, "templates", "--inventory", machine, "--node-name", "gpu-pool-1")
 	require.NoError(t, err)
 	golden.Equal(t, "testdata/templates.yaml", out)
 }
@@ -34,7 +34,7 @@ func TestTemplatesOfEveryInventory(t *testing.T) {
 		require.NoError(t, err)
 		var lists [2]resourceapi.ResourceSliceList
 		for i, format := range []string{"yaml", "json"} {
-			out, err := run(t, "templates", "--model", name, "-o", format)
+			out, err := run(t, "templates", "--inventory", name, "-o", format)
 			require.NoError(t, err)
 			require.Equal(t, format == "json", json.Valid([]byte(out)))
 			if format == "yaml" {
@@ -58,9 +58,9 @@ func TestTemplatesOfEveryInventory(t *testing.T) {
 func TestTemplatesOfAProfile(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(
-		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
+		"apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {wholeGPUs: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
 	shares := func(args ...string) (names []string) {
-		out, err := run(t, append([]string{"templates", "--model", "h100x8"}, args...)...)
+		out, err := run(t, append([]string{"templates", "--inventory", "h100x8"}, args...)...)
 		require.NoError(t, err)
 		var list resourceapi.ResourceSliceList
 		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
@@ -79,16 +79,16 @@ func TestTemplatesOfAProfile(t *testing.T) {
 // What the node would offer once it follows a profile, whatever mode it is in now.
 func TestTemplatesOfAShape(t *testing.T) {
 	for rule, want := range map[string][]string{
-		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                     {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
-		"a100-80x8 {mig: {mode: Disabled}, sharing: {enabled: false}}":                             {"gpu-0000-07-00-0"},
-		"h100x8 {mig: {profiles: [4g], wholeGPUs: false}}":                                         {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
-		"mi300x8 {xcp: {computePartition: QPX, memoryPartition: NPS4}}":                            {"gpu-0000-05-00-0-qpx-0", "gpu-0000-05-00-0-qpx-1", "gpu-0000-05-00-0-qpx-2", "gpu-0000-05-00-0-qpx-3"},
-		"mi308x8 {xcp: {computePartition: SPX, memoryPartition: NPS1}, sharing: {enabled: false}}": {"gpu-0000-0a-00-0"},
+		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                       {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
+		"a100-80x8 {mig: {mode: Disabled}, sharing: {wholeGPUs: false}}":                             {"gpu-0000-07-00-0"},
+		"h100x8 {mig: {profiles: [4g], wholeGPUs: false}}":                                           {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
+		"mi300x8 {xcp: {computePartition: QPX, memoryPartition: NPS4}}":                              {"gpu-0000-05-00-0-qpx-0", "gpu-0000-05-00-0-qpx-1", "gpu-0000-05-00-0-qpx-2", "gpu-0000-05-00-0-qpx-3"},
+		"mi308x8 {xcp: {computePartition: SPX, memoryPartition: NPS1}, sharing: {wholeGPUs: false}}": {"gpu-0000-0a-00-0"},
 	} {
 		machine, rule, _ := strings.Cut(rule, " ")
 		profile := filepath.Join(t.TempDir(), "profile.yaml")
 		require.NoError(t, os.WriteFile(profile, []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rule+"]}"), 0o600))
-		out, err := run(t, "templates", "--model", machine, "--profile", profile)
+		out, err := run(t, "templates", "--inventory", machine, "--profile", profile)
 		require.NoError(t, err)
 		var list resourceapi.ResourceSliceList
 		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
@@ -108,15 +108,15 @@ func TestTemplatesMistakes(t *testing.T) {
 	unfit := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1beta1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
 	for want, args := range map[string][]string{
-		"spec.rulez":                                          {"--model", "l4x4", "--profile", misspelt},
-		"NVIDIA L4 does not support MIG":                      {"--model", "l4x4", "--profile", unfit},
-		"read --profile: open ./none: ":                       {"--model", "l4x4", "--profile", "./none"},
-		`unknown inventory "h100": choose one of a100-40x8, `: {"--model", "h100"},
+		"spec.rulez":                                          {"--inventory", "l4x4", "--profile", misspelt},
+		"NVIDIA L4 does not support MIG":                      {"--inventory", "l4x4", "--profile", unfit},
+		"read --profile: open ./none: ":                       {"--inventory", "l4x4", "--profile", "./none"},
+		`unknown inventory "h100": choose one of a100-40x8, `: {"--inventory", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},
-		`"H100" is several models: choose one of H100-80GB, `: {"--model", broken},
-		"no such file":                                        {"--model", "./none"},
-		`unsupported output format "wide": use yaml or json`:  {"--model", "l4x4", "-o", "wide"},
-		`--node-name "Node A" is not a valid node name`:       {"--model", "l4x4", "--node-name", "Node A"},
+		`"H100" is several models: choose one of H100-80GB, `: {"--inventory", broken},
+		"no such file":                                        {"--inventory", "./none"},
+		`unsupported output format "wide": use yaml or json`:  {"--inventory", "l4x4", "-o", "wide"},
+		`--node-name "Node A" is not a valid node name`:       {"--inventory", "l4x4", "--node-name", "Node A"},
 		"unknown command":                                     {"h100x8"},
 	} {
 		_, err := run(t, append([]string{"templates"}, args...)...)
@@ -134,7 +134,7 @@ func TestTemplatesHelp(t *testing.T) {
 	for line := range strings.Lines(text) {
 		assert.LessOrEqual(t, len(line), 82, line)
 	}
-	assert.Contains(t, out, "kubectl tranche templates --model h100x8")
+	assert.Contains(t, out, "kubectl tranche templates --inventory h100x8")
 }
 
 // TestWithoutCgo: the program is built for everybody's machine, without cgo,

@@ -54,7 +54,7 @@ tranche_memory_used_bytes{node="node-b",gpu="gpu-b",uuid="GPU-b"} 3221225472
 			send(w, list)
 		case strings.HasSuffix(r.URL.Path, "/deviceclasses") && !s.hidesClasses:
 			list := resourceapi.DeviceClassList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"}}
-			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationNamespace: "tranche-system"}}}}
+			list.Items = []resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationSystemNamespace: "tranche-system"}}}}
 			send(w, list)
 		default:
 			http.Error(w, "no", http.StatusForbidden)
@@ -107,8 +107,7 @@ func TestTopSortsGPUs(t *testing.T) {
 	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
 	var out strings.Builder
 	r := topRun{session: newSession(&out, picture.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
-	kind, content, draw := r.picture(nodes)
-	require.NoError(t, r.show(kind, content, draw))
+	require.NoError(t, r.show(r.picture(nodes)))
 	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))
 }
 

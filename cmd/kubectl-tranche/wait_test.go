@@ -91,7 +91,7 @@ func TestWaitEnds(t *testing.T) {
 			"the profile is not applied (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
 		"never": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
 			"the profile is not applied (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
-		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherSystem", "mig-manager serves the node").GPUNode, "",
 			"the profile is not applied: mig-manager serves the node"},
 		"paused meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(names.ConditionReady, true, names.ReasonPaused, "spec.paused is true").GPUNode, "",
 			"the profile is not applied: spec.paused is true"},

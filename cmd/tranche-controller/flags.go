@@ -25,7 +25,7 @@ import (
 type config struct {
 	metricsAddress, healthAddress string
 	leaderElect                   bool
-	leaseNamespace                string
+	systemNamespace               string
 	profilesDirs                  []string
 	translate                     []string
 	explain                       waiting.Options
@@ -43,10 +43,10 @@ func defaults() controller.Options {
 			AfterDeadline: v1beta1.GiveUp,
 			Reboot:        v1beta1.RebootNever,
 		},
-		PauseLabels:      controller.DefaultPauseLabels,
-		ClientNamespaces: controller.DefaultClientNamespaces,
-		StartupTaint:     names.TaintStartup,
-		Workers:          16,
+		PauseLabels:          controller.DefaultPauseLabels,
+		MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
+		StartupTaint:         names.TaintStartup,
+		Workers:              16,
 	}
 }
 
@@ -65,11 +65,11 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0 disables it")
 	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0 disables it")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
-	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
+	flags.StringVar(&c.systemNamespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche, with the leader election lease; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
-	flags.Float64Var(&c.explain.PerSecond, "explain-pending-rate", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
+	flags.Float64Var(&c.explain.PerSecond, "explain-pending-max-calls-per-second", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
 	flags.DurationVar(&c.defragment.After, "defragment-after", c.defragment.After, "time after which other pods are moved if a pod that waits for its claims then fits; 0: never")
 	flags.IntVar(&c.defragment.MaxPods, "defragment-max-pods", c.defragment.MaxPods, "pods that are moved for one pod, at most")
 	flags.IntVar(&c.defragment.PerHour, "defragment-evictions-per-hour", c.defragment.PerHour, "pods that are evicted for this in an hour, at most, in the whole cluster")
@@ -77,13 +77,13 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&o.MaxFailures, "max-failures", o.MaxFailures, "nodes without a PartitionPlan that may fail with a profile before no other node gets it: a number, or a percentage of them, rounded down")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
-	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+names.PausedValue)
-	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
+	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start monitoring pods; during a switch, the value true becomes "+names.PausedValue)
+	flags.StringSliceVar(&o.MonitoringNamespaces, "monitoring-namespaces", o.MonitoringNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
-	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or Allowed")
+	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or IfRequired")
 	flags.Var((*followed)(&o.Labels.Projects), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. For device-plugin, =NAMESPACE/NAME is required: each key is a configuration. Can be repeated")
-	flags.BoolVar(&o.Labels.Unlabelled, "device-plugin-unlabelled", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default, or the one named default, or the only one")
-	flags.StringVar(&o.Labels.Default, "device-plugin-default", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
+	flags.BoolVar(&o.Labels.UnlabeledNodes, "device-plugin-unlabeled-nodes", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default-config, or the one named default, or the only one")
+	flags.StringVar(&o.Labels.DefaultConfig, "device-plugin-default-config", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines
 	for _, f := range []struct {
@@ -91,13 +91,13 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		value      *time.Duration
 	}{
 		{"planning-deadline", "deadline of the state Planning", &d.Planning},
-		{"taint-deadline", "deadline of the state Tainted", &d.Tainted},
+		{"tainted-deadline", "deadline of the state Tainted", &d.Tainted},
 		{"force-deadline", "time for deleted pods to end after the drain deadline", &d.Force},
-		{"apply-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
-		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
-		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
-		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
-		{"client-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
+		{"applying-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
+		{"rebooting-deadline", "deadline of the state Rebooting", &d.Rebooting},
+		{"verifying-deadline", "deadline of the state Verifying", &d.Verifying},
+		{"rolling-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
+		{"monitoring-deadline", "time for paused monitoring pods to end; then GPUs are changed anyway", &d.Monitoring},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
 	}
@@ -117,7 +117,7 @@ func (c *config) check() error {
 		return errors.New("--workers is less than 1")
 	}
 	if c.explain.After < 0 || c.explain.PerSecond <= 0 {
-		return errors.New("--explain-pending-after is less than 0, or --explain-pending-rate is not more than 0")
+		return errors.New("--explain-pending-after is less than 0, or --explain-pending-max-calls-per-second is not more than 0")
 	}
 	if n := len(c.options.PauseLabels); n > v1beta1.MaxPausedLabels {
 		return fmt.Errorf("--pause-labels has %d labels, at most %d are possible", n, v1beta1.MaxPausedLabels)
@@ -128,14 +128,14 @@ func (c *config) check() error {
 	}
 	d := c.options.Deadlines
 	for name, value := range map[string]time.Duration{
-		"planning-deadline": d.Planning, "taint-deadline": d.Tainted, "apply-deadline": d.Applying, "reboot-deadline": d.Rebooting,
-		"verify-deadline": d.Verifying, "roll-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
+		"planning-deadline": d.Planning, "tainted-deadline": d.Tainted, "applying-deadline": d.Applying, "rebooting-deadline": d.Rebooting,
+		"verifying-deadline": d.Verifying, "rolling-back-deadline": d.RollingBack, "drain-deadline": c.options.Policy.DrainDeadline.Duration,
 	} {
 		if value <= 0 {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)
 		}
 	}
-	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "client-deadline": d.Clients} {
+	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "monitoring-deadline": d.Monitoring} {
 		if value < 0 {
 			return fmt.Errorf("--%s is %s, it must not be less than 0", name, value)
 		}
@@ -180,7 +180,7 @@ func (f *followed) Set(s string) error {
 // Type implements pflag.Value.
 func (f *followed) Type() string { return "project" }
 
-// rebootPolicy is a flag that takes Never or Allowed.
+// rebootPolicy is a flag that takes Never or IfRequired.
 type rebootPolicy v1beta1.Reboot
 
 // String implements pflag.Value.
@@ -189,11 +189,11 @@ func (r *rebootPolicy) String() string { return string(*r) }
 // Set implements pflag.Value.
 func (r *rebootPolicy) Set(s string) error {
 	switch v1beta1.Reboot(s) {
-	case v1beta1.RebootNever, v1beta1.RebootAllowed:
+	case v1beta1.RebootNever, v1beta1.RebootIfRequired:
 		*r = rebootPolicy(s)
 		return nil
 	}
-	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.RebootNever, v1beta1.RebootAllowed)
+	return fmt.Errorf("%q is neither %s nor %s", s, v1beta1.RebootNever, v1beta1.RebootIfRequired)
 }
 
 // Type implements pflag.Value.

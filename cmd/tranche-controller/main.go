@@ -75,7 +75,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // listen has deadlines and limits
 		LeaderElection:          c.leaderElect,
 		LeaderElectionID:        names.ControllerName,
-		LeaderElectionNamespace: c.leaseNamespace,
+		LeaderElectionNamespace: c.systemNamespace,
 		// The program ends when the manager does, so the next leader need not wait for
 		// the lease to run out.
 		LeaderElectionReleaseOnCancel: true,

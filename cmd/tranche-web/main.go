@@ -52,7 +52,7 @@ func command() *cobra.Command {
 		Flags: c.addFlags,
 		Check: func() error {
 			if c.namespace == "" {
-				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
+				return errors.New("--system-namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
 			return nil
 		},
@@ -64,7 +64,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.address, "address", ":8443", "address of the page, over TLS")
 	flags.StringVar(&c.httpAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.StringVar(&c.certDir, "cert-dir", "", "directory with tls.crt and tls.key of the page; empty: a certificate that nobody has signed")
-	flags.StringVar(&c.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE")
+	flags.StringVar(&c.namespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE")
 }
 
 // run serves until ctx ends.

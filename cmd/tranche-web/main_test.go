@@ -19,9 +19,9 @@ func TestBadFlags(t *testing.T) {
 		args    []string
 		message string
 	}{
-		"no namespace":  {nil, "--namespace is not set"},
+		"no namespace":  {nil, "--system-namespace is not set"},
 		"an argument":   {[]string{"node-a"}, `unknown command "node-a"`},
-		"no kubeconfig": {[]string{"--namespace=x", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
+		"no kubeconfig": {[]string{"--system-namespace=x", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := command()

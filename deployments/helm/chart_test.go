@@ -157,8 +157,8 @@ func TestLint(t *testing.T) {
 	require.NoError(t, err, "%s%s", out, errOut)
 }
 
-// isDefaultProfiles finds the name of the ConfigMap of default profiles.
-var isDefaultProfiles = regexp.MustCompile(`(?m)^  name: \S+-default-profiles$`)
+// isProfileCatalog finds the name of the ConfigMap of the catalog of profiles.
+var isProfileCatalog = regexp.MustCompile(`(?m)^  name: \S+-profile-catalog$`)
 
 func TestGolden(t *testing.T) {
 	values, err := filepath.Glob("testdata/*.values.yaml")
@@ -170,8 +170,8 @@ func TestGolden(t *testing.T) {
 			documents := render(t, chart, "--values", file, withHooks)
 			decode(t, documents)
 			documents = slices.DeleteFunc(documents, func(document string) bool {
-				// TestDefinitions and TestDefaultProfiles look at them.
-				return strings.Contains(document, "\nkind: CustomResourceDefinition\n") || isDefaultProfiles.MatchString(document)
+				// TestDefinitions and TestCatalogInTheChart look at them.
+				return strings.Contains(document, "\nkind: CustomResourceDefinition\n") || isProfileCatalog.MatchString(document)
 			})
 			golden.Equal(t, filepath.Join("testdata", name+".yaml"), strings.Join(documents, "\n---\n")+"\n")
 		})
@@ -192,7 +192,7 @@ func TestNotes(t *testing.T) {
 		"defaults":  nil,
 		"server-36": {"--kube-version", "1.36.4-gke.100"},
 		"simulate":  {"--values", "testdata/simulate.values.yaml"},
-		"bare": {"--set", "deviceClasses.enabled=false,admissionPolicy.enabled=false,ignoreOtherOwners=true",
+		"bare": {"--set", "deviceClasses.enabled=false,admissionPolicy.enabled=false,ignoreOtherSystems=true",
 			"--set", "simulate.nodes.node-a=l4x4"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,8 +76,8 @@ func TestControllerFlags(t *testing.T) {
 	flags := flagsOf(container)
 	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
-		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
-		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
+		"--planning-deadline": d.Planning, "--tainted-deadline": d.Tainted, "--force-deadline": d.Force, "--monitoring-deadline": d.Monitoring,
+		"--applying-deadline": d.Applying, "--rebooting-deadline": d.Rebooting, "--verifying-deadline": d.Verifying, "--rolling-back-deadline": d.RollingBack,
 		"--drain-deadline": 10 * time.Minute,
 	} {
 		got, err := time.ParseDuration(flags[flag])
@@ -86,7 +86,7 @@ func TestControllerFlags(t *testing.T) {
 	}
 	assert.Equal(t, strings.Join(controller.DefaultPauseLabels, ","), flags["--pause-labels"])
 	assert.Equal(t, names.TaintStartup, flags["--startup-taint"])
-	assert.Equal(t, strings.Join(controller.DefaultClientNamespaces, ","), flags["--client-namespaces"])
+	assert.Equal(t, strings.Join(controller.DefaultMonitoringNamespaces, ","), flags["--monitoring-namespaces"])
 	assert.Equal(t, "1", flags["--max-unavailable"])
 	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])
 }
@@ -155,10 +155,10 @@ func TestMemoryModes(t *testing.T) {
 	}
 	objects := decode(t, render(t, chart))
 	assert.False(t, has(objects))
-	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
-	objects = decode(t, render(t, chart, "--set", "amd.memoryModes.enabled=true"))
+	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-partitions")
+	objects = decode(t, render(t, chart, "--set", "amd.memoryPartitions.enabled=true"))
 	assert.True(t, has(objects))
-	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
+	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-partitions")
 
 	policy := policyNamed(t, objects, "-node-modules")
 	module := object{"metadata": object{"name": "node-a"}}

@@ -24,7 +24,7 @@ func requireOfController(t *testing.T, p policy) {
 }
 
 // TestControllerNodesPolicy: of a node, the controller changes its taint, and labels
-// that pause clients.
+// that pause monitoring pods.
 func TestControllerNodesPolicy(t *testing.T) {
 	policy := policyNamed(t, decode(t, render(t, chart)), "-controller-nodes")
 	requireOfController(t, policy)
@@ -32,11 +32,11 @@ func TestControllerNodesPolicy(t *testing.T) {
 		dcgm, other = "nvidia.com/gpu.deploy.dcgm", "example.com/other"
 		labels      = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: " +
 			"nvidia.com/gpu.deploy.dcgm-exporter, nvidia.com/gpu.deploy.dcgm, nvidia.com/gpu.deploy.nvsm, " +
-			"nvidia.com/gpu.deploy.gpu-feature-discovery, nvidia.com/gpu.deploy.client, tranche.dev/gpu-client"
-		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node, and remove tranche.dev/startup"
+			"nvidia.com/gpu.deploy.gpu-feature-discovery, nvidia.com/gpu.deploy.client, tranche.dev/gpu-monitoring"
+		taint = "tranche-controller may change only the taint tranche.dev/switching:NoSchedule of a node, and remove tranche.dev/startup"
 		rest  = "tranche-controller may change only its taints and some labels of a node"
 	)
-	ours := corev1.Taint{Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: names.TaintNodeSwitching, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
 	bare := func() *corev1.Node {
 		return &corev1.Node{
@@ -104,7 +104,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 func TestNothingToPause(t *testing.T) {
 	objects := decode(t, render(t, chart, "--set-json", "controller.pauseLabels=[]"))
 	node := func(value string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"tranche.dev/gpu-client": value}}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"tranche.dev/gpu-monitoring": value}}}
 	}
 	policy := policyNamed(t, objects, "-controller-nodes")
 	require.Empty(t, policy.refusal(replacing(node(names.PausedValue), node("true"))))

@@ -62,13 +62,13 @@ func TestDeviceClassNames(t *testing.T) {
 		"gpu-partition-memory-share.tranche.dev":   "",
 		"gpu-partition-fraction-share.tranche.dev": "",
 		"gpu-mig-1g-10gb.tranche.dev":              "nvidia.com/mig-1g.10gb",
-		"gpu-mig-1g-10gb-me.tranche.dev":           "nvidia.com/mig-1g.10gb.me",
-		"gpu-mig-1g-24gb-nome.tranche.dev":         "nvidia.com/mig-1g.24gb-me",
-		"gpu-mig-1g-24gb-me.tranche.dev":           "nvidia.com/mig-1g.24gb.me",
-		"gpu-mig-1g-24gb-meall.tranche.dev":        "nvidia.com/mig-1g.24gb.me.all",
-		"gpu-mig-4g-96gb-gfx.tranche.dev":          "nvidia.com/mig-4g.96gb.gfx",
+		"gpu-mig-1g-10gb-plus-me.tranche.dev":      "nvidia.com/mig-1g.10gb.me",
+		"gpu-mig-1g-24gb-no-me.tranche.dev":        "nvidia.com/mig-1g.24gb-me",
+		"gpu-mig-1g-24gb-plus-me.tranche.dev":      "nvidia.com/mig-1g.24gb.me",
+		"gpu-mig-1g-24gb-plus-me-all.tranche.dev":  "nvidia.com/mig-1g.24gb.me.all",
+		"gpu-mig-4g-96gb-plus-gfx.tranche.dev":     "nvidia.com/mig-4g.96gb.gfx",
 		"gpu-mig-7g-141gb.tranche.dev":             "nvidia.com/mig-7g.141gb",
-		"gpu-mig-2g-12gb-me.tranche.dev":           "nvidia.com/mig-2g.12gb.me",
+		"gpu-mig-2g-12gb-plus-me.tranche.dev":      "nvidia.com/mig-2g.12gb.me",
 	} {
 		require.Contains(t, classes, name)
 		require.Equal(t, resource, ptr.Deref(classes[name].Spec.ExtendedResourceName, ""), name)
@@ -76,25 +76,25 @@ func TestDeviceClassNames(t *testing.T) {
 }
 
 func TestSwitchedOff(t *testing.T) {
-	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false,extendedResources.shared=false") {
+	for name, class := range deviceClasses(t, "--set", "extendedResources.mig.enabled=false,extendedResources.shared.enabled=false") {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
 	for vendor, resource := range map[string]string{"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"} {
 		name := "gpu-extended-" + vendor + ".tranche.dev"
 		require.NotContains(t, deviceClasses(t), name)
-		with := deviceClasses(t, "--set", "extendedResources."+vendor+"=true")
+		with := deviceClasses(t, "--set", "extendedResources."+vendor+".enabled=true")
 		require.Contains(t, with, name)
 		require.Equal(t, resource, *with[name].Spec.ExtendedResourceName)
 		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
 	}
-	const small, extendedSmall = "gpu-mig-1g-10gb-me.tranche.dev", "gpu-extended-mig-1g-10gb-me.tranche.dev"
+	const small, extendedSmall = "gpu-mig-1g-10gb-plus-me.tranche.dev", "gpu-extended-mig-1g-10gb-plus-me.tranche.dev"
 	require.NotContains(t, deviceClasses(t), extendedSmall)
-	with := deviceClasses(t, "--set", "extendedResources.migReplicas=true")
+	with := deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true")
 	require.Nil(t, with[small].Spec.ExtendedResourceName, "one class has the name")
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
-	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas=true,extendedResources.mig=false"), extendedSmall)
+	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true,extendedResources.mig.enabled=false"), extendedSmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
-	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
+	require.Len(t, deviceClasses(t, "--set-json", "deviceClasses.migProfiles=[]"), 19)
 }
 
 // TestDeviceClassSelection runs every class's expression over devices as a node
@@ -118,7 +118,7 @@ func TestDeviceClassSelection(t *testing.T) {
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t, "--set", "extendedResources.nvidia=true,extendedResources.amd=true,extendedResources.migReplicas=true")
+	classes := deviceClasses(t, "--set", "extendedResources.nvidia.enabled=true,extendedResources.amd.enabled=true,extendedResources.migReplicas.enabled=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string
@@ -131,8 +131,8 @@ func TestDeviceClassSelection(t *testing.T) {
 		"served AMD GPU": {amd("type", "gpu", "partitionable", "true", "extendedResourceName", "amd.com/gpu"),
 			[]string{"gpu", "gpu-amd", "gpu-extended-amd", "gpu-xcp-spx"}},
 		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
-		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
-		"without engines": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
+		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-plus-me", "gpu-partition"}},
+		"without engines": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-no-me", "gpu-partition"}},
 		"unknown profile": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
 		"CPX":             {amd("type", "xcp", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
 		"QPX":             {amd("type", "xcp", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
@@ -148,7 +148,7 @@ func TestDeviceClassSelection(t *testing.T) {
 		"replica": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "extendedResourceName", "nvidia.com/gpu"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-extended-nvidia"}},
 		"partition by its old name": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me", "extendedResourceName", "nvidia.com/mig-1g.24gb.me"),
-			[]string{"gpu-extended-mig-1g-24gb-me", "gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
+			[]string{"gpu-extended-mig-1g-24gb-plus-me", "gpu-mig", "gpu-mig-1g-24gb-plus-me", "gpu-partition"}},
 		"replica of a partition by its old name": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/mig-1g.10gb"),
 			[]string{"gpu-extended-mig-1g-10gb", "gpu-partition-fraction-share"}},
 		"replica of a partition as a GPU": {device(driver, "type", "share", "shareUnit", "Fraction", "vendor", "nvidia", "profile", "1g.10gb", "extendedResourceName", "nvidia.com/gpu"),

@@ -23,13 +23,14 @@ func TestFormats(t *testing.T) {
 	}{
 		"mig-parted":                  {"formats.migParted.enabled=true", []string{"--follow-labels=mig-parted"}, ""},
 		"mig-parted with a ConfigMap": {"formats.migParted.enabled=true,formats.migParted.configMap=gpu-operator/mig", []string{"--follow-labels=mig-parted=gpu-operator/mig/config.yaml"}, "gpu-operator/mig"},
-		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig,formats.devicePlugin.configMap=a/b", nil, ""},
+		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig,formats.devicePlugin.defaultConfig=a", nil, ""},
 		"device config manager":       {"formats.deviceConfigManager.enabled=true,formats.deviceConfigManager.configMap=kube-amd-gpu/dcm,formats.deviceConfigManager.key=x.json", []string{"--follow-labels=device-config-manager=kube-amd-gpu/dcm/x.json"}, "kube-amd-gpu/dcm"},
 		"Kaiwo":                       {"formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo"}, ""},
 		"nos":                         {"formats.nos.enabled=true", []string{"--follow-labels=nos"}, ""},
 		"two":                         {"formats.nos.enabled=true,formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo", "--follow-labels=nos"}, ""},
-		"device plugin":               {"formats.devicePlugin.enabled=true", []string{"--device-plugin-unlabelled"}, ""},
-		"device plugin, ConfigMap":    {"formats.devicePlugin.enabled=true,formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.default=a", []string{"--follow-labels=device-plugin=gpu-operator/slices", "--device-plugin-unlabelled", "--device-plugin-default=a"}, "gpu-operator/slices"},
+		"device plugin":               {"formats.devicePlugin.unlabeledNodes.enabled=true", []string{"--device-plugin-unlabeled-nodes"}, ""},
+		"device plugin, ConfigMap":    {"formats.devicePlugin.configMap=gpu-operator/slices", []string{"--follow-labels=device-plugin=gpu-operator/slices"}, "gpu-operator/slices"},
+		"device plugin, all":          {"formats.devicePlugin.unlabeledNodes.enabled=true,formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.defaultConfig=a", []string{"--follow-labels=device-plugin=gpu-operator/slices", "--device-plugin-unlabeled-nodes", "--device-plugin-default-config=a"}, "gpu-operator/slices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, render(t, chart, "--set", tt.set))
@@ -69,14 +70,14 @@ func requireBoundTo(t *testing.T, bindings []*rbacv1.RoleBinding, role *rbacv1.R
 // TestBadFormats: what cannot be a ConfigMap is refused.
 func TestBadFormats(t *testing.T) {
 	for set, want := range map[string]string{
-		"formats.migParted.configMap=mig":   "/formats/migParted/configMap",
-		"formats.migParted.configMap=a/b/c": "/formats/migParted/configMap",
-		"formats.migParted.key=a/b":         "/formats/migParted/key",
-		"formats.nos.configMap=a/b":         "/formats/nos",
-		"formats.migparted.enabled=true":    "/formats",
-		"formats.devicePlugin.default=a/b":  "/formats/devicePlugin/default",
-		"formats.kaiwo.enabled=yes":         "/formats/kaiwo/enabled",
-		"controller.reboot=Sometimes":       "/controller/reboot",
+		"formats.migParted.configMap=mig":        "/formats/migParted/configMap",
+		"formats.migParted.configMap=a/b/c":      "/formats/migParted/configMap",
+		"formats.migParted.key=a/b":              "/formats/migParted/key",
+		"formats.nos.configMap=a/b":              "/formats/nos",
+		"formats.migparted.enabled=true":         "/formats",
+		"formats.devicePlugin.defaultConfig=a/b": "/formats/devicePlugin/defaultConfig",
+		"formats.kaiwo.enabled=yes":              "/formats/kaiwo/enabled",
+		"controller.reboot=Sometimes":            "/controller/reboot",
 	} {
 		_, stderr, err := helm(t, "template", "tranche", chart, "--kube-version", kubeVersion, "--set", set)
 		require.Error(t, err, set)
@@ -96,11 +97,11 @@ func TestControllerWritesReports(t *testing.T) {
 	}
 	const (
 		mig, dcm = names.LabelMIGConfigState, names.LabelGPUConfigProfileState
-		pauses   = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: tranche.dev/gpu-client"
+		pauses   = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: tranche.dev/gpu-monitoring"
 		no       = pauses + "; and write progress to dcm.amd.com/gpu-config-profile-state, nvidia.com/mig.config.state"
 		noDCM    = pauses + "; and write progress to nvidia.com/mig.config.state"
 	)
-	pause := []string{"--set", "controller.pauseLabels={tranche.dev/gpu-client}"}
+	pause := []string{"--set", "controller.pauseLabels={tranche.dev/gpu-monitoring}"}
 	both := policyNamed(t, decode(t, render(t, chart, append(pause, "--set", "formats.migParted.enabled=true,formats.deviceConfigManager.enabled=true")...)), "-controller-nodes")
 	migOnly := policyNamed(t, decode(t, render(t, chart, append(pause, "--set", "formats.migParted.enabled=true")...)), "-controller-nodes")
 	none := policyNamed(t, decode(t, render(t, chart, pause...)), "-controller-nodes")
@@ -125,7 +126,7 @@ func TestControllerWritesReports(t *testing.T) {
 		"what is on":            {migOnly, node(), node(mig, "success"), ""},
 		"of nobody":             {none, node(), node(mig, "success"), pauses},
 		"of nobody, a change":   {none, node(mig, "pending"), node(mig, "success"), pauses},
-		"a pause and a report":  {both, node("tranche.dev/gpu-client", "true"), node("tranche.dev/gpu-client", names.PausedValue, mig, "pending"), ""},
+		"a pause and a report":  {both, node("tranche.dev/gpu-monitoring", "true"), node("tranche.dev/gpu-monitoring", names.PausedValue, mig, "pending"), ""},
 		"the label of the zone": {both, node(mig, "success"), node(mig, "success", "zone", "success"), no},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.policy.refusal(replacing(tt.before, tt.after))) })

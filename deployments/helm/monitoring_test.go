@@ -185,7 +185,7 @@ func TestDashboard(t *testing.T) {
 	for _, v := range dashboard.Templating.List {
 		variables = append(variables, v.Name)
 	}
-	require.Equal(t, []string{"datasource", "node", "model", "namespace"}, variables)
+	require.Equal(t, []string{"datasource", "node", "product_name", "namespace"}, variables)
 
 	ids, places := map[int]bool{}, map[string]string{}
 	asked := ""
@@ -213,7 +213,7 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	for _, name := range known {
-		if !slices.Contains([]string{"tranche_claim_phase_duration_seconds", "tranche_share_info", "tranche_share_ratio"}, name) {
+		if !slices.Contains([]string{"tranche_claim_operation_phase_duration_seconds", "tranche_share_info", "tranche_share_allocated_ratio"}, name) {
 			assert.Contains(t, asked, name, "no panel shows it")
 		}
 	}
@@ -223,8 +223,8 @@ func TestDashboard(t *testing.T) {
 func TestRulesWithoutMeasurements(t *testing.T) {
 	on := []string{"--set", "metrics.prometheusRule.enabled=true", "--set", "metrics.podMonitor.enabled=true"}
 	require.Contains(t, strings.Join(render(t, chart, on...), ""), "TrancheGPUNotMeasured")
-	for _, value := range []string{"extraArgs={--usage-interval=0}", "usageInterval=0s", "usageInterval=0m0s"} {
-		off := append(slices.Clone(on), "--set-string", "kubeletPlugin."+value)
+	for _, value := range []string{"extraArgs={--usage-interval=0}", "usage.enabled=false"} {
+		off := append(slices.Clone(on), "--set", "kubeletPlugin."+value)
 		require.NotContains(t, strings.Join(render(t, chart, off...), ""), "TrancheGPUNotMeasured", value)
 	}
 }

@@ -40,9 +40,9 @@ var (
 		{"tranche.dev/partitionprofiles create", "pkg/controller/chartprofiles.go", "p.Client.Create(ctx, made)"},
 		{"tranche.dev/partitionprofiles update", "pkg/controller/chartprofiles.go", "p.Client.Update(ctx, changed)"},
 		{"tranche.dev/partitionprofiles delete", "pkg/controller/chartprofiles.go", "p.Client.Delete(ctx, there"},
-		{"/nodes get", "pkg/controller/clients.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node)"},
+		{"/nodes get", "pkg/controller/pause.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node)"},
 		{"/nodes list watch", "pkg/controller/setup.go", "Watches(&corev1.Node{}"},
-		{"/nodes patch", "pkg/controller/clients.go", "r.Client.Patch(ctx, &node, patch)"},
+		{"/nodes patch", "pkg/controller/pause.go", "r.Client.Patch(ctx, &node, patch)"},
 		{"resource.k8s.io/resourceclaims get", "pkg/controller/drain/holders.go", "v.drainer.Reader.Get(ctx, name, &c)"},
 		{"resource.k8s.io/resourceclaims list watch", "pkg/controller/setup.go", "Watches(&resourceapi.ResourceClaim{}"},
 		{"resource.k8s.io/deviceclasses list watch", "pkg/controller/setup.go", "&resourceapi.DeviceClass{}"},
@@ -124,7 +124,7 @@ var (
 // TestRights holds what the roles allow against the calls in the code: no right is there
 // that no call needs. That none is missing is for the end-to-end tests to find.
 func TestRights(t *testing.T) {
-	everything := []string{"--set", "amd.memoryModes.enabled=true,nodeLabels.enabled=true,uninstall.force=true,translate.kai.enabled=true,controller.defragmentation.enabled=true"}
+	everything := []string{"--set", "amd.memoryPartitions.enabled=true,nodeLabels.enabled=true,uninstall.force=true,translate.kai.enabled=true,controller.defragmentation.enabled=true"}
 	objects := decode(t, render(t, chart, everything...))
 	for name, test := range map[string]struct {
 		objects []runtime.Object

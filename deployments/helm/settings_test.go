@@ -74,7 +74,7 @@ func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag
 // A change of the settings, the first ones included, restarts no pod.
 func TestSettingsNeedNoRestart(t *testing.T) {
 	before := one[*appsv1.DaemonSet](t, decode(t, render(t, chart)))
-	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "profiles.default.rules[0].sharing.replicas=2",
+	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "partitionProfiles.default.rules[0].sharing.replicas=2",
 		"--set-file", "devicePluginConfig.slice-10=../../pkg/profile/formats/testdata/deviceplugin/time-slicing.yaml")))
 	require.Equal(t, before.Spec, after.Spec)
 }
@@ -82,15 +82,15 @@ func TestSettingsNeedNoRestart(t *testing.T) {
 // What is wrong in a profile is refused before anything is installed, and the error
 // names the key.
 func TestBadSettings(t *testing.T) {
-	const rule = "profiles.a.rules[0]."
+	const rule = "partitionProfiles.a.rules[0]."
 	all := map[string]refusal{
-		"name":                  {"profiles.A_b.rules[0].extendedResource.as=Whole", []string{"/profiles", "'A_b' not allowed"}},
-		"spec around the rules": {"profiles.a.spec.rules[0].extendedResource.as=Whole", []string{"/profiles/a", "'spec' not allowed"}},
-		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
-		"misplaced key":         {rule + "replicas=2", []string{"/profiles/a/rules/0", "'replicas' not allowed"}},
-		"no replicas":           {rule + "sharing.replicas=0", []string{"/profiles/a/rules/0/sharing/replicas", "minimum"}},
-		"half a replica":        {rule + "sharing.replicas=1.5", []string{"/profiles/a/rules/0/sharing/replicas"}},
-		"too many replicas":     {rule + "sharing.replicas=1001", []string{"/profiles/a/rules/0/sharing/replicas", "maximum"}},
+		"name":                  {"partitionProfiles.A_b.rules[0].extendedResource.device=GPU", []string{"/partitionProfiles", "'A_b' not allowed"}},
+		"spec around the rules": {"partitionProfiles.a.spec.rules[0].extendedResource.device=GPU", []string{"/partitionProfiles/a", "'spec' not allowed"}},
+		"misspelt key":          {rule + "sharing.replica=2", []string{"/partitionProfiles/a/rules/0/sharing", "'replica' not allowed"}},
+		"misplaced key":         {rule + "replicas=2", []string{"/partitionProfiles/a/rules/0", "'replicas' not allowed"}},
+		"no replicas":           {rule + "sharing.replicas=0", []string{"/partitionProfiles/a/rules/0/sharing/replicas", "minimum"}},
+		"half a replica":        {rule + "sharing.replicas=1.5", []string{"/partitionProfiles/a/rules/0/sharing/replicas"}},
+		"too many replicas":     {rule + "sharing.replicas=1001", []string{"/partitionProfiles/a/rules/0/sharing/replicas", "maximum"}},
 		"strategy":              {rule + "sharing.strategy=mps", []string{"/sharing/strategy", "'TimeSlicing', 'MPS'"}},
 		"more than MPS takes":   {rule + "sharing.strategy=MPS," + rule + "sharing.replicas=49", []string{"/sharing/replicas", "48"}},
 		"clients of MPS":        {rule + "sharing.strategy=MPS," + rule + "sharing.maxClients=49", []string{"/sharing/maxClients", "48"}},
@@ -102,13 +102,13 @@ func TestBadSettings(t *testing.T) {
 		"time slice":            {rule + "sharing.timeSlice=long", []string{"/sharing/timeSlice", "'Long'"}},
 		"plus variant":          {rule + "sharing.partitions.profiles={1g.10gb+me}", []string{"/sharing/partitions/profiles/0"}},
 		"units of nothing":      {rule + "sharing.partitions.units={Fraction}", []string{"/sharing/partitions", "'profiles'"}},
-		"extended resource":     {rule + "extendedResource.as=Half", []string{"/extendedResource/as"}},
+		"extended resource":     {rule + "extendedResource.device=Half", []string{"/extendedResource/device"}},
 		"vendor":                {rule + "gpus.vendor=NVIDIA", []string{"/gpus/vendor", "'nvidia', 'amd'"}},
-		"address":               {rule + "gpus.pciAddresses={c1:00.0}", []string{"/gpus/pciAddresses/0"}},
+		"address":               {rule + "gpus.pciBusIDs={c1:00.0}", []string{"/gpus/pciBusIDs/0"}},
 		"index":                 {rule + "gpus.indexes={-1}", []string{"/gpus/indexes/0"}},
-		"twice":                 {rule + "gpus.products={L4,L4}", []string{"/gpus/products", "equal"}},
+		"twice":                 {rule + "gpus.productNames={L4,L4}", []string{"/gpus/productNames", "equal"}},
 		"mode":                  {rule + "mig.mode=static", []string{"/mig/mode", "'Static'"}},
-		"MIG support":           {rule + "gpus.mig=capable", []string{"/gpus/mig", "'Capable', 'Incapable'"}},
+		"MIG support":           {rule + "gpus.migSupport=capable", []string{"/gpus/migSupport", "'Capable', 'Incapable'"}},
 		"unchanged":             {rule + "unchanged=maybe", []string{"/unchanged"}},
 		"static nothing":        {rule + "mig.mode=Static", []string{"/mig", "'partitions'"}},
 		"partitions":            {rule + "mig.partitions[0].profile=1g", []string{"/mig/partitions"}},
@@ -118,7 +118,7 @@ func TestBadSettings(t *testing.T) {
 		"compute mode":          {rule + "xcp.computePartition=cpx", []string{"/xcp/computePartition", "'CPX'"}},
 		"count":                 {rule + "gpus.count=0", []string{"/gpus/count", "minimum"}},
 		"PCI id":                {rule + "gpus.pciIDs={0x2330}", []string{"/gpus/pciIDs/0"}},
-		"deadline":              {"profiles.a.switch.drainDeadline=soon", []string{"/profiles/a/switch/drainDeadline"}},
+		"deadline":              {"partitionProfiles.a.switch.drainDeadline=soon", []string{"/partitionProfiles/a/switch/drainDeadline"}},
 		"device plugin: flages": {"devicePluginConfig.a.flages.migStrategy=single", []string{"/devicePluginConfig/a", "'flages' not allowed"}},
 		"device plugin: misspelt": {"devicePluginConfig.a.sharing.timeSlicing.failRequestGreaterThanOne=true",
 			[]string{"/devicePluginConfig/a/sharing/timeSlicing", "'failRequestGreaterThanOne' not allowed"}},
@@ -129,9 +129,9 @@ func TestBadSettings(t *testing.T) {
 	// Each has a profile or a file of its own.
 	for n, name := range slices.Sorted(maps.Keys(all)) {
 		own := fmt.Sprintf("case-%d", n)
-		r := refusal{set: strings.NewReplacer("profiles.a.", "profiles."+own+".", "Config.a.", "Config."+own+".").Replace(all[name].set)}
+		r := refusal{set: strings.NewReplacer("partitionProfiles.a.", "partitionProfiles."+own+".", "Config.a.", "Config."+own+".").Replace(all[name].set)}
 		for _, part := range all[name].says {
-			r.says = append(r.says, strings.NewReplacer("/profiles/a", "/profiles/"+own, "Config/a", "Config/"+own).Replace(part))
+			r.says = append(r.says, strings.NewReplacer("/partitionProfiles/a", "/partitionProfiles/"+own, "Config/a", "Config/"+own).Replace(part))
 		}
 		if r.set != all[name].set {
 			r.says = append(r.says, "/"+own)
@@ -143,7 +143,7 @@ func TestBadSettings(t *testing.T) {
 
 // The schema has the keys of the API, each of them and no other.
 func TestSchemaHasTheKeysOfTheAPI(t *testing.T) {
-	profiles := readSchema(t)["properties"].(map[string]any)["profiles"].(map[string]any)["patternProperties"].(map[string]any)
+	profiles := readSchema(t)["properties"].(map[string]any)["partitionProfiles"].(map[string]any)["patternProperties"].(map[string]any)
 	for _, spec := range profiles {
 		sameKeys(t, "spec", spec.(map[string]any), reflect.TypeFor[v1beta1.PartitionProfileSpec]())
 	}

@@ -187,7 +187,7 @@ func TestEveryShareClassIsChecked(t *testing.T) {
 }
 
 func TestSharePolicyOff(t *testing.T) {
-	for _, set := range []string{"shareAmounts.enabled=false", "deviceClasses.enabled=false"} {
+	for _, set := range []string{"shareAmountChecks.enabled=false", "deviceClasses.enabled=false"} {
 		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", set))) {
 			require.NotContains(t, p.Name, "share-amounts", set)
 		}

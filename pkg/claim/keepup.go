@@ -101,7 +101,7 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, podsTimeout, errors.New("its GPUs are busy"))
 	defer cancel()
-	held, unlock, err := m.lockRecord(ctx, "reconcile", wanted.Claim.UID, gpusOf(wanted))
+	held, unlock, err := m.lockRecord(ctx, names.OperationReconcile, wanted.Claim.UID, gpusOf(wanted))
 	if err != nil {
 		return err
 	}

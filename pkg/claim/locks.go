@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -187,7 +188,7 @@ func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (un
 // it is under these locks; nil if there is none.
 func (m *Manager) lockRecord(ctx context.Context, operation string, claim types.UID, gpus []string) (held *ledger.Record, unlock func(), err error) {
 	start := time.Now()
-	defer func() { m.observe(operation, "lock", start, err) }()
+	defer func() { m.observe(operation, names.PhaseLock, start, err) }()
 	for {
 		if unlock, err = m.locks.lock(ctx, gpus); err != nil {
 			return nil, nil, err

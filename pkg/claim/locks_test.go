@@ -127,8 +127,8 @@ func TestWithoutTheLock(t *testing.T) {
 			_, _, err := m.Compare(ctx, claims.Address(0))
 			return err
 		},
-		"Adopt": func(ctx context.Context, m *Manager) error {
-			return m.Adopt(ctx, gpu.Partition{GPU: other.GPU, Type: other.Type, Profile: other.Profile, Start: other.Start, Size: other.Size, UUID: "MIG-x", Complete: true})
+		"RemoveForeign": func(ctx context.Context, m *Manager) error {
+			return m.RemoveForeign(ctx, gpu.Partition{GPU: other.GPU, Type: other.Type, Profile: other.Profile, Start: other.Start, Size: other.Size, UUID: "MIG-x", Complete: true})
 		},
 		"Try": func(ctx context.Context, m *Manager) error {
 			_, err := m.Try(ctx, claims.MIG(0, "1g.10gb", 6, 1))

@@ -61,7 +61,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	// Its partition is not foreign, its GPU is not changed.
 	_, err = m.Foreign(t.Context(), claims.Address(0))
 	require.ErrorAs(t, err, &newer)
-	require.ErrorAs(t, m.Adopt(t.Context(), claims.PartitionAt(theirs, "MIG-newer")), &newer)
+	require.ErrorAs(t, m.RemoveForeign(t.Context(), claims.PartitionAt(theirs, "MIG-newer")), &newer)
 	err = m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error { return nil })
 	require.ErrorAs(t, err, &newer)
 

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -105,7 +106,7 @@ type preparation struct {
 
 // attempt tries to prepare the claim under the locks of its GPUs.
 func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
-	held, unlock, err := p.lockRecord(ctx, "prepare", p.claim.UID, steps.GPUs(p.claim, p.Node))
+	held, unlock, err := p.lockRecord(ctx, names.OperationPrepare, p.claim.UID, steps.GPUs(p.claim, p.Node))
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -137,7 +138,7 @@ func (p *preparation) attempt(ctx context.Context) (ledger.Record, error) {
 	}
 	start := time.Now()
 	run, todo, err := p.stepsOf(ctx, gpus, wanted, held)
-	p.observe("prepare", "plan", start, err)
+	p.observe(names.OperationPrepare, names.PhasePlan, start, err)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -172,7 +173,7 @@ func (m *Manager) stepsOf(ctx context.Context, gpus []gpu.GPU, wanted ledger.Rec
 	var err error
 	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
 		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && steps.PreparedOnPaper(s) {
-			return &run{Manager: m, operation: "prepare", record: *s.Held}, nil, nil
+			return &run{Manager: m, operation: names.OperationPrepare, record: *s.Held}, nil, nil
 		}
 		return nil, nil, err
 	}
@@ -182,7 +183,7 @@ func (m *Manager) stepsOf(ctx context.Context, gpus []gpu.GPU, wanted ledger.Rec
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Manager: m, operation: "prepare", record: wanted, before: held, live: s.Live, sharers: s.Sharers}
+	r := &run{Manager: m, operation: names.OperationPrepare, record: wanted, before: held, live: s.Live, sharers: s.Sharers}
 	if len(todo) == 0 {
 		r.record = *s.Held
 	}

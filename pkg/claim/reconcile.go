@@ -268,10 +268,10 @@ func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 	return missing
 }
 
-// Adopt removes a foreign partition that nobody uses. It fails with gpu.ErrInUse if the
+// RemoveForeign removes a foreign partition that nobody uses. It fails with gpu.ErrInUse if the
 // partition is in use, and does nothing if the partition is no longer foreign.
-func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for taking over a partition", Budget))
+func (m *Manager) RemoveForeign(ctx context.Context, p gpu.Partition) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for removing a partition", Budget))
 	defer cancel()
 	unlock, err := m.lock(ctx, "reconcile", []string{p.GPU})
 	if err != nil {

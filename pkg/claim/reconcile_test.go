@@ -118,7 +118,7 @@ func TestForeign(t *testing.T) {
 	require.ErrorIs(t, err, errScripted)
 }
 
-func TestAdopt(t *testing.T) {
+func TestRemoveForeign(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	p.hardware.add(one, "MIG-x")
@@ -127,15 +127,15 @@ func TestAdopt(t *testing.T) {
 	require.Len(t, foreign, 1)
 
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return gpu.ErrInUse }
-	require.ErrorIs(t, m.Adopt(t.Context(), foreign[0]), gpu.ErrInUse, "what somebody uses stays")
+	require.ErrorIs(t, m.RemoveForeign(t.Context(), foreign[0]), gpu.ErrInUse, "what somebody uses stays")
 	p.hardware.onDestroy = nil
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
-	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
+	require.NoError(t, m.RemoveForeign(t.Context(), foreign[0]))
 	assert.Empty(t, p.hardware.names())
 
 	// What has become ours since the look is not touched.
 	mustPrepare(t, m, claims.For("a", one))
-	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
+	require.NoError(t, m.RemoveForeign(t.Context(), foreign[0]))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 

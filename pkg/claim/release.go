@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -29,7 +30,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one Unprepare", Budget))
 	defer cancel()
-	held, unlock, err := m.lockRecord(ctx, "unprepare", claim.UID, nil)
+	held, unlock, err := m.lockRecord(ctx, names.OperationUnprepare, claim.UID, nil)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (m *Manager) perform(ctx context.Context, r *run) error {
 	if err := m.checkSharers(held); err != nil {
 		return err
 	}
-	r.Manager, r.operation, r.live = m, "unprepare", map[string][]gpu.Partition{}
+	r.Manager, r.operation, r.live = m, names.OperationUnprepare, map[string][]gpu.Partition{}
 	_, r.sharers = m.others(held)
 	if now := m.current(&held); now != nil {
 		if err := r.lookAt(ctx, madeOn(*now)); err != nil {

@@ -13,6 +13,7 @@ import (
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
@@ -78,7 +79,7 @@ func (r *run) do(ctx context.Context, todo []steps.Step) error {
 		if err == nil {
 			continue
 		}
-		if r.operation == "prepare" {
+		if r.operation == names.OperationPrepare {
 			err = errors.Join(r.blame(step, err), r.undo(ctx, todo[:i+1]))
 		}
 		return err
@@ -122,7 +123,7 @@ func (r *run) undo(ctx context.Context, taken []steps.Step) error {
 	for _, step := range slices.Backward(taken) {
 		start := time.Now()
 		err := r.undoStep(ctx, step)
-		r.observe(r.operation, "undo-"+string(step.Op), start, err)
+		r.observe(r.operation, names.PhaseUndoPrefix+string(step.Op), start, err)
 		if err != nil {
 			return fmt.Errorf("and it could not be undone, which the next attempt retries: %w", err)
 		}
@@ -325,7 +326,7 @@ func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, 
 // withEnv adds an environment variable that describes the device. The device is part of the
 // variable's name, so that a container can have several.
 func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.ContainerEdits {
-	env := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(d.Key(), "-", "_")) + "=" + describe(d)
+	env := names.EnvDevicePrefix + strings.ToUpper(strings.ReplaceAll(d.Key(), "-", "_")) + "=" + describe(d)
 	if d.UUID != "" {
 		env += " " + d.UUID
 	}

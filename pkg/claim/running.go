@@ -83,7 +83,7 @@ func (m *Manager) explained(name string) bool {
 func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for restarting the daemons of a claim", Budget))
 	defer cancel()
-	held, unlock, err := m.lockRecord(ctx, "reconcile", uid, nil)
+	held, unlock, err := m.lockRecord(ctx, names.OperationReconcile, uid, nil)
 	if err != nil {
 		return err
 	}

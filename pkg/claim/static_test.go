@@ -73,7 +73,7 @@ func TestStaticPartitionIsNotForeign(t *testing.T) {
 	foreign := foreignOn(t, m, claims.Address(0))
 	require.Len(t, foreign, 1)
 	assert.True(t, foreign[0].Is(other))
-	require.NoError(t, m.Adopt(t.Context(), claims.PartitionAt(one, "MIG-x")))
+	require.NoError(t, m.RemoveForeign(t.Context(), claims.PartitionAt(one, "MIG-x")))
 	assert.Equal(t, []string{one.Name(), other.Name()}, p.hardware.names())
 }
 

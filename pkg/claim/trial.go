@@ -23,7 +23,7 @@ func (m *Manager) Try(ctx context.Context, p gpu.Placement) (tried bool, err err
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("not finished within %s, the limit for one trial", Budget))
 	defer cancel()
 	trial := m.trialOf(p)
-	left, unlock, err := m.lockRecord(ctx, "reconcile", trial.Claim.UID, []string{p.GPU})
+	left, unlock, err := m.lockRecord(ctx, names.OperationReconcile, trial.Claim.UID, []string{p.GPU})
 	if err != nil {
 		return false, err
 	}

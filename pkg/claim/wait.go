@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -19,7 +20,7 @@ func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *Not
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	m.observe("prepare", "ready", start, err)
+	m.observe(names.OperationPrepare, names.PhaseReady, start, err)
 	if err == nil {
 		return nil
 	}
@@ -46,7 +47,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 // not joined yet.
 func (r *run) readSettings(ctx context.Context, device int) error {
 	d := &r.record.Devices[device]
-	if r.operation != "prepare" || d.Before != nil {
+	if r.operation != names.OperationPrepare || d.Before != nil {
 		return nil
 	}
 	known := append(r.Held([]string{d.Placement.GPU}), ledger.Record{Devices: r.record.Devices[:device]})

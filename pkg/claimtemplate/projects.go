@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Project is a project whose format a pod uses to request GPUs. All but Plain are values of the label
@@ -13,9 +15,9 @@ type Project string
 
 // The projects.
 const (
-	KAI   Project = "kai"
-	HAMi  Project = "hami"
-	Nos   Project = "nos"
+	KAI   Project = names.TranslateKAI
+	HAMi  Project = names.TranslateHAMi
+	Nos   Project = names.TranslateNos
 	Plain Project = "device plugin"
 )
 

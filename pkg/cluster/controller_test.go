@@ -16,14 +16,14 @@ import (
 // TestWordsOfTheController: what is read here is what the controller writes. It is
 // not imported otherwise, since it is large.
 func TestWordsOfTheController(t *testing.T) {
-	g := v1beta1.GPUReport{Name: "gpu-a", Mode: "SPX NPS1"}
+	g := v1beta1.GPUReport{Name: "gpu-a", GPUModes: v1beta1.GPUModes{ComputePartition: "SPX", MemoryPartition: "NPS1"}}
 	n := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
 	n.Status.Node = &v1beta1.NodeReport{GPUCount: 1, GPUs: []v1beta1.GPUReport{g}, AppliedHash: "old"}
 	n.Status.Applied = &v1beta1.ProfileSnapshot{ProfileName: "spx", Source: v1beta1.FromSpec, Hash: "old"}
 	pause := false
 	choice := state.Choice{
 		Desired: &v1beta1.ProfileSnapshot{ProfileName: "cpx", Source: v1beta1.FromSpec, Hash: "new"},
-		Policy:  v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp, PauseClients: &pause},
+		Policy:  v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp, PauseMonitoring: &pause},
 	}
 	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}
 	step := machine.Next(n, &state.Facts{Now: now, Choice: choice})

@@ -10,17 +10,16 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// Profile is a PartitionProfile with its nodes. Its JSON form is what `kubectl tranche profiles -o json` prints.
+// Profile is a PartitionProfile with its nodes. `kubectl tranche profiles -o json` prints its JSON form.
 type Profile struct {
 	Name string `json:"name"`
 	// Missing is true if nodes name it, but it does not exist.
-	Missing bool `json:"missing,omitempty"`
-	// Says describes the rules.
-	Says string `json:"says,omitempty"`
+	Missing bool           `json:"missing,omitempty"`
+	Rules   []v1beta1.Rule `json:"rules,omitempty"`
 	// Desired are the nodes whose desired profile it is, Applied those that have applied it, in
 	// any version.
-	Desired []string `json:"desired,omitempty"`
-	Applied []string `json:"applied,omitempty"`
+	Desired []string `json:"desiredNodeNames,omitempty"`
+	Applied []string `json:"appliedNodeNames,omitempty"`
 }
 
 // Profiles returns the existing profiles and those that nodes name or have applied, by
@@ -29,11 +28,11 @@ func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Pr
 	all := map[string]*Profile{}
 	for i := range profiles {
 		p := &profiles[i]
-		all[p.Name] = &Profile{Name: p.Name, Says: says(p.Spec.Rules)}
+		all[p.Name] = &Profile{Name: p.Name, Rules: p.Spec.Rules}
 	}
 	get := func(name string) *Profile {
 		if all[name] == nil {
-			all[name] = &Profile{Name: name, Missing: true, Says: "it does not exist any more"}
+			all[name] = &Profile{Name: name, Missing: true}
 		}
 		return all[name]
 	}
@@ -56,12 +55,15 @@ func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Pr
 	return out
 }
 
-// says puts rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
-func says(rules []v1beta1.Rule) string {
+// Says puts the rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
+func (p *Profile) Says() string {
+	if p.Missing {
+		return "it does not exist any more"
+	}
 	var out []string
-	for i := range rules {
-		text := cmp.Or(strings.Join(ruleSays(&rules[i]), ", "), "as it is")
-		if who := selected(rules[i].GPUs); who != "" {
+	for i := range p.Rules {
+		text := cmp.Or(strings.Join(ruleSays(&p.Rules[i]), ", "), "as it is")
+		if who := selected(p.Rules[i].GPUs); who != "" {
 			text = who + ": " + text
 		}
 		out = append(out, text)
@@ -78,11 +80,11 @@ func selected(s *v1beta1.GPUSelector) string {
 	if s.Vendor != "" {
 		out = append(out, s.Vendor)
 	}
-	if s.MIG != "" {
-		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIG])
+	if s.MIGSupport != "" {
+		out = append(out, map[v1beta1.MIGSupport]string{v1beta1.MIGCapable: "with MIG", v1beta1.MIGIncapable: "without MIG"}[s.MIGSupport])
 	}
-	out = append(out, s.Products...)
-	out = append(out, s.PCIAddresses...)
+	out = append(out, s.ProductNames...)
+	out = append(out, s.PCIBusIDs...)
 	out = append(out, s.PCIIDs...)
 	for _, i := range s.Indexes {
 		out = append(out, fmt.Sprintf("index %d", i))
@@ -111,7 +113,7 @@ func ruleSays(r *v1beta1.Rule) []string {
 		out = append(out, sharingSays(r.Sharing))
 	}
 	if e := r.ExtendedResource; e != nil {
-		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.As)))
+		out = append(out, "extended resource means "+cmp.Or(e.Profile, string(e.Device)))
 	}
 	return out
 }
@@ -120,7 +122,7 @@ func migSays(m *v1beta1.MIG) string {
 	switch m.Mode {
 	case v1beta1.MIGDisabled:
 		return "no MIG"
-	case v1beta1.MIGEnabled:
+	case v1beta1.MIGNoPartitions:
 		return "MIG without partitions"
 	case v1beta1.MIGStatic:
 		var parts []string
@@ -144,7 +146,7 @@ func migSays(m *v1beta1.MIG) string {
 }
 
 func sharingSays(s *v1beta1.Sharing) string {
-	if s.Enabled != nil && !*s.Enabled {
+	if s.WholeGPUs != nil && !*s.WholeGPUs {
 		return "not shared"
 	}
 	text := "shared"

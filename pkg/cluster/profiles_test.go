@@ -16,15 +16,15 @@ func TestSelectedGPUs(t *testing.T) {
 	for want, selector := range map[string]*v1beta1.GPUSelector{
 		"":                        nil,
 		"nvidia":                  {Vendor: "nvidia"},
-		"with MIG":                {MIG: v1beta1.MIGCapable},
-		"nvidia without MIG":      {Vendor: "nvidia", MIG: v1beta1.MIGIncapable},
-		"H100 A100":               {Products: []string{"H100", "A100"}},
-		"0000:1b:00.0":            {PCIAddresses: []string{"0000:1b:00.0"}},
+		"with MIG":                {MIGSupport: v1beta1.MIGCapable},
+		"nvidia without MIG":      {Vendor: "nvidia", MIGSupport: v1beta1.MIGIncapable},
+		"H100 A100":               {ProductNames: []string{"H100", "A100"}},
+		"0000:1b:00.0":            {PCIBusIDs: []string{"0000:1b:00.0"}},
 		"0x233010DE":              {PCIIDs: []string{"0x233010DE"}},
 		"index 0 index 3":         {Indexes: []int32{0, 3}},
 		"2 × any":                 {Count: ptr.To[int32](2)},
 		"2 × amd":                 {Vendor: "amd", Count: ptr.To[int32](2)},
-		"1 × nvidia H100 index 0": {Vendor: "nvidia", Products: []string{"H100"}, Indexes: []int32{0}, Count: ptr.To[int32](1)},
+		"1 × nvidia H100 index 0": {Vendor: "nvidia", ProductNames: []string{"H100"}, Indexes: []int32{0}, Count: ptr.To[int32](1)},
 	} {
 		assert.Equal(t, want, selected(selector))
 	}
@@ -37,19 +37,19 @@ func TestWhatARuleSays(t *testing.T) {
 		"CPX NPS4":               {XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}},
 		"NPS1":                   {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
 		"shared by 4 (MPS)":      {Sharing: &v1beta1.Sharing{Strategy: "MPS", Replicas: ptr.To[int32](4)}},
-		"not shared":             {Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}},
+		"not shared":             {Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}},
 		"no MIG":                 {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}},
-		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
+		"MIG without partitions": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
 		"partitions none":        {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}},
 		"partitions 1g × 2 + 3g": {MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](2)}, {Profile: "3g"}}}},
 		"partitioned on demand into 1g 2g, not whole": {MIG: &v1beta1.MIG{Profiles: []string{"1g", "2g"}, WholeGPUs: ptr.To(false)}},
-		"extended resource means Replica":             {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsReplica}},
-		"extended resource means cpx":                 {ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "cpx"}},
+		"extended resource means GPUReplica":          {ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}},
+		"extended resource means cpx":                 {ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "cpx"}},
 	} {
 		assert.Equal(t, want, strings.Join(ruleSays(r), "; "))
 	}
-	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsWhole}}
-	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means Whole"}, ruleSays(all))
+	all := &v1beta1.Rule{Unchanged: true, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, XCP: &v1beta1.XCP{ComputePartition: "SPX"}, Sharing: &v1beta1.Sharing{}, ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU}}
+	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means GPU"}, ruleSays(all))
 }
 
 func TestWhoHolds(t *testing.T) {

@@ -1,12 +1,10 @@
 package cluster_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -46,8 +44,8 @@ func TestNode(t *testing.T) {
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
 		"overridden": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node").
-			Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
+		"conflict": {gpunodes.WithProfile("n", "").Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node").
+			Says(names.ConditionReady, false, "OtherSystem", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
 		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it keeps profile cpx."}},
@@ -80,8 +78,8 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
 	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
-	assert.Equal(t, "no profile", cluster.TaintProfile("none"))
-	assert.Equal(t, "profile cpx", cluster.TaintProfile("cpx"))
+	assert.Equal(t, "no profile", cluster.ProfileText(""))
+	assert.Equal(t, "profile cpx", cluster.ProfileText("cpx"))
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
@@ -97,12 +95,12 @@ func TestTimes(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	n := gpunodes.WithProfile("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
+	n := gpunodes.WithProfile("n", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
-		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
-		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", GPUState: cluster.GPUState{Change: "compute mode CPX"}},
+		{Name: "gpu-a", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
+		{Name: "gpu-b", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Change: "compute mode CPX"}},
 	}
 	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
 	n.Status.Node.Task.SwitchID = "another"
@@ -124,7 +122,7 @@ func TestRestricts(t *testing.T) {
 		true: {
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}, {MIG: &v1beta1.MIG{Profiles: []string{"1g"}}},
 			{MIG: &v1beta1.MIG{WholeGPUs: ptr.To(false)}}, {XCP: &v1beta1.XCP{ComputePartition: "CPX"}}, {XCP: &v1beta1.XCP{MemoryPartition: "NPS1"}},
-			{Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, {Unchanged: true},
+			{Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}}, {Unchanged: true},
 		},
 		false: {{}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic}}, {XCP: &v1beta1.XCP{}}, {Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {
@@ -132,13 +130,4 @@ func TestRestricts(t *testing.T) {
 			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.WithProfile("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
 		}
 	}
-}
-
-func TestSwitchInJSON(t *testing.T) {
-	n := gpunodes.WithProfile("node-a", "spx").
-		Had("spx", "cpx", v1beta1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
-	text, err := json.Marshal(cluster.SwitchesOf(&n.GPUNode).History[0])
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"from":"spx","to":"cpx","result":"RolledBack","reason":"HardwareFailed","message":"the driver silently kept NPS1",
-		"started":"2026-11-20T12:57:00Z","seconds":92,"evicted":12}`, string(text))
 }

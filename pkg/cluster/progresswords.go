@@ -38,19 +38,23 @@ func (n Progress) Title() string {
 // ProfileName returns the name of a profile, or "none".
 func ProfileName(profile string) string { return cmp.Or(profile, "none") }
 
-// TaintProfile describes the profile in the value of a taint: "profile cpx", "no profile".
-func TaintProfile(value string) string {
-	if value == "none" {
-		return profileText("")
-	}
-	return profileText(value)
-}
-
-func profileText(profile string) string {
+// ProfileText describes a profile: "profile cpx", "no profile".
+func ProfileText(profile string) string {
 	if profile == "" {
 		return "no profile"
 	}
 	return "profile " + profile
+}
+
+// ModeText puts the modes of a GPU into words: "MIG on", "CPX NPS1". It is empty without modes.
+func ModeText(m v1beta1.GPUModes) string {
+	switch m.MIGMode {
+	case v1beta1.MIGModeEnabled:
+		return "MIG on"
+	case v1beta1.MIGModeDisabled:
+		return "MIG off"
+	}
+	return strings.TrimSpace(m.ComputePartition + " " + m.MemoryPartition)
 }
 
 // Sentences add to the title. There are none if the desired profile is applied.
@@ -114,13 +118,13 @@ func (n Progress) Failure(now time.Time) string {
 	if n.Reason != "" {
 		head += " (" + n.Reason + ")"
 	}
-	text := fmt.Sprintf("%s: %s could not be applied", head, profileText(n.To))
+	text := fmt.Sprintf("%s: %s could not be applied", head, ProfileText(n.To))
 	if n.Message != "" {
 		text += ": " + strings.TrimSuffix(n.Message, ".")
 	}
 	text += "."
 	if n.Reason != names.ReasonRollbackFailed {
-		text += fmt.Sprintf(" The node is unchanged, with %s.", profileText(n.From))
+		text += fmt.Sprintf(" The node is unchanged, with %s.", ProfileText(n.From))
 	}
 	return text + " " + n.again(now)
 }

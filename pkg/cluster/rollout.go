@@ -11,27 +11,26 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// Rollout is the progress of a PartitionPlan. Its JSON form is what `kubectl tranche rollout
-// status -o json` prints.
+// Rollout is the progress of a PartitionPlan.
 type Rollout struct {
-	Plan    string `json:"plan"`
-	Profile string `json:"profile"`
+	Plan    string
+	Profile string
 	// Revision is the newest revision, Target the one that nodes get.
-	Revision int64 `json:"revision"`
-	Target   int64 `json:"target"`
+	Revision int64
+	Target   int64
 	// Step is the current step, of Steps.
-	Step  int32 `json:"step"`
-	Steps int32 `json:"steps"`
+	Step  int32
+	Steps int32
 	// Reason and Message are those of the condition Progressing.
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+	Reason  string
+	Message string
 	// Result is empty while the rollout is not over.
-	Result   RolloutResult          `json:"result,omitempty"`
-	Nodes    v1beta1.PlanNodeCounts `json:"nodes"`
-	Failed   []v1beta1.PlanNode     `json:"failed,omitempty"`
-	SetAside []v1beta1.PlanNode     `json:"setAside,omitempty"`
-	Done     *time.Time             `json:"estimatedCompletion,omitempty"`
-	History  []v1beta1.PlanRevision `json:"-"`
+	Result   RolloutResult
+	Nodes    v1beta1.PlanNodeCounts
+	Failed   []v1beta1.PlanNode
+	SetAside []v1beta1.PlanNode
+	Done     *time.Time
+	History  []v1beta1.PlanRevision
 }
 
 // RolloutResult says how a rollout has ended.
@@ -50,7 +49,7 @@ const (
 )
 
 // invalid are reasons for which a plan cannot be carried out.
-var invalid = []string{names.ReasonInvalidSelector, names.ReasonInvalidWindow, names.ReasonNoNodes, names.ReasonProfileNotFound}
+var invalid = []string{names.ReasonFallbackNotFound, names.ReasonInvalidSelector, names.ReasonInvalidWindow, names.ReasonNoNodes, names.ReasonProfileNotFound}
 
 // RolloutOf returns the progress of a plan. known is false while the controller has not seen
 // the last change of the plan.
@@ -58,7 +57,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	s := &p.Status
 	r = Rollout{
 		Plan: p.Name, Profile: p.Spec.ProfileName, Revision: s.Revision, Target: s.TargetRevision, Step: s.CurrentStep, Steps: s.StepCount,
-		Nodes: s.NodeCounts, Failed: s.FailedNodes, SetAside: s.SetAsideNodes, History: s.History,
+		Nodes: s.NodeCounts, Failed: s.FailedNodes, SetAside: s.SetAsideNodes,
 	}
 	if e := s.EstimatedCompletionTime; e != nil {
 		r.Done = &e.Time
@@ -109,15 +108,4 @@ func (r Rollout) Line() string {
 		line += " (" + r.Reason + ")"
 	}
 	return line
-}
-
-// Previous returns the revision to which an undo of the newest one goes: the last complete one that
-// was not rejected. Without one, it is 0: the nodes get what they would have without the plan.
-func (r Rollout) Previous() int64 {
-	for _, h := range r.History {
-		if h.Revision < r.Revision && h.CompletionTime != nil && !h.Rejected {
-			return h.Revision
-		}
-	}
-	return 0
 }

@@ -2,10 +2,8 @@ package cluster
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -51,13 +49,4 @@ func TestRolloutLine(t *testing.T) {
 	p.Says(names.ConditionProgressing, true, names.ReasonSoaking, "")
 	r, _ = RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "step 1 of 3: 3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overridden (Soaking)", r.Line())
-}
-
-func TestPreviousRevision(t *testing.T) {
-	done := metav1.NewTime(time.Unix(1, 0))
-	history := func(all ...v1beta1.PlanRevision) Rollout { return Rollout{Revision: 4, History: all} }
-	good, bad, half := v1beta1.PlanRevision{Revision: 1, CompletionTime: &done}, v1beta1.PlanRevision{Revision: 2, CompletionTime: &done, Rejected: true}, v1beta1.PlanRevision{Revision: 3}
-	assert.Zero(t, history(v1beta1.PlanRevision{Revision: 4, CompletionTime: &done}).Previous())
-	assert.EqualValues(t, 1, history(v1beta1.PlanRevision{Revision: 4}, half, bad, good).Previous())
-	assert.Zero(t, history(half, bad).Previous())
 }

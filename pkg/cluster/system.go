@@ -13,7 +13,7 @@ const PluginLabel = "app.kubernetes.io/component=kubelet-plugin"
 // empty if none does.
 func SystemNamespace(classes []resourceapi.DeviceClass) string {
 	for i := range classes {
-		if namespace := classes[i].Annotations[names.AnnotationNamespace]; namespace != "" {
+		if namespace := classes[i].Annotations[names.AnnotationSystemNamespace]; namespace != "" {
 			return namespace
 		}
 	}

@@ -246,7 +246,7 @@ func TestADecisionHoldsUpNoNode(t *testing.T) {
 	<-decided
 }
 
-func TestClientsThatMayBePaused(t *testing.T) {
+func TestMonitoringThatMayBePaused(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": names.PausedValue, "x": "true"}, keys))
 	assert.Nil(t, pausable(nil, keys))

@@ -109,7 +109,9 @@ func (p *ChartProfiles) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func ofChart(p *v1beta1.PartitionProfile) bool { return p.Labels[names.LabelFromChart] == "true" }
+func ofChart(p *v1beta1.PartitionProfile) bool {
+	return p.Labels[names.LabelCreatedFrom] == names.CreatedFromChart
+}
 
 // keep creates or updates the object of a file. Objects of persons are not changed.
 func (p *ChartProfiles) keep(ctx context.Context, want, there *v1beta1.PartitionProfile) error {
@@ -117,7 +119,7 @@ func (p *ChartProfiles) keep(ctx context.Context, want, there *v1beta1.Partition
 	switch {
 	case there == nil:
 		made := &v1beta1.PartitionProfile{
-			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{names.LabelFromChart: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}},
 			Spec:       want.Spec,
 		}
 		if err := p.Client.Create(ctx, made); err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	waitingClaimsDesc = prometheus.NewDesc(names.MetricWaitingClaims,
+	claimsByClassDesc = prometheus.NewDesc(names.MetricPendingClaimsByDeviceClass,
 		"Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.", []string{"device_class"}, nil)
-	unallocatedClaimsDesc = prometheus.NewDesc(names.MetricUnallocatedClaims,
+	claimsDesc = prometheus.NewDesc(names.MetricPendingClaims,
 		"Claims made for pods that are not allocated, of all DRA drivers.", nil, nil)
 )
 
@@ -26,33 +26,33 @@ func (c *nodeCollector) collectClaims(ctx context.Context, out chan<- prometheus
 	var claims resourceapi.ResourceClaimList
 	for _, list := range []client.ObjectList{&classes, &claims} {
 		if err := c.r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			out <- prometheus.NewInvalidMetric(waitingClaimsDesc, err)
+			out <- prometheus.NewInvalidMetric(claimsByClassDesc, err)
 			return
 		}
 	}
-	waiting, unallocated := map[string]int{}, 0
+	byClass, pending := map[string]int{}, 0
 	for i := range classes.Items {
-		waiting[classes.Items[i].Name] = 0
+		byClass[classes.Items[i].Name] = 0
 	}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		if claim.Status.Allocation != nil || claim.DeletionTimestamp != nil || !drain.OfPod(claim) {
 			continue
 		}
-		unallocated++
+		pending++
 		named := map[string]bool{}
 		for _, class := range drain.Classes(claim) {
-			if _, exists := waiting[class]; !exists {
+			if _, exists := byClass[class]; !exists {
 				class = ""
 			}
 			named[class] = true
 		}
 		for class := range named {
-			waiting[class]++
+			byClass[class]++
 		}
 	}
-	out <- prometheus.MustNewConstMetric(unallocatedClaimsDesc, prometheus.GaugeValue, float64(unallocated))
-	for class, n := range waiting {
-		out <- prometheus.MustNewConstMetric(waitingClaimsDesc, prometheus.GaugeValue, float64(n), class)
+	out <- prometheus.MustNewConstMetric(claimsDesc, prometheus.GaugeValue, float64(pending))
+	for class, n := range byClass {
+		out <- prometheus.MustNewConstMetric(claimsByClassDesc, prometheus.GaugeValue, float64(n), class)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// DefaultPauseLabels are the node labels that pause clients which keep GPUs busy: those of
+// DefaultPauseLabels are the node labels that pause monitoring pods which keep GPUs busy: those of
 // NVIDIA's GPU operator, and one for everything else. AMD's operator has no such labels; its
 // metrics exporter can select ours with spec.metricsExporter.selector.
 var DefaultPauseLabels = []string{
@@ -17,17 +17,17 @@ var DefaultPauseLabels = []string{
 	"nvidia.com/gpu.deploy.nvsm",
 	"nvidia.com/gpu.deploy.gpu-feature-discovery",
 	"nvidia.com/gpu.deploy.client",
-	names.LabelGPUClient,
+	names.LabelGPUMonitoring,
 }
 
-// DefaultClientNamespaces are the usual namespaces of the DaemonSets that the labels pause.
-var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
+// DefaultMonitoringNamespaces are the usual namespaces of the DaemonSets that the labels pause.
+var DefaultMonitoringNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
 
 // mostNamed is how many items a message lists; the rest is counted.
 const mostNamed = 5
 
 // hasNodeTaint reports whether our taint is on a node.
-func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintNodeRepartitioning) }
+func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintNodeSwitching) }
 
 // wrap adds what failed to an error; nil stays nil.
 func wrap(err error, format string, args ...any) error {

@@ -4,7 +4,7 @@
 // Package state decides the next step of a node, package drain evicts pods. This package
 // connects them to the API server: reconciler.go performs steps, facts.go collects what the
 // state machine needs, nodetaint.go sets the taint of the Node and the labels that pause
-// clients, events.go reports changes, startup.go removes the start-up taint of new nodes. Package
+// monitoring pods, events.go reports changes, startup.go removes the start-up taint of new nodes. Package
 // plans admits nodes, and plans.go calls it. memory.go has what the controller keeps in memory and
 // finds out again after a restart. chartprofiles.go creates the PartitionProfiles of the chart.
 // serverclock.go follows the clock of the API server. setup.go adds everything to a manager.

@@ -84,5 +84,5 @@ func (r *Reconciler) reportEviction(p *drain.Pod, profile string, force bool) {
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-	}, nil, corev1.EventTypeNormal, names.EventRepartitioning, "Evict", "%s", note)
+	}, nil, corev1.EventTypeNormal, names.EventEvictedForSwitch, "Evict", "%s", note)
 }

@@ -54,7 +54,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1beta1.GPUNode, node *
 	return f, errors.Join(errs...)
 }
 
-// lookAtPods finds the holders of the GPUs that change, and the paused clients.
+// lookAtPods finds the holders of the GPUs that change, and the paused monitoring pods.
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	on := r.drainer.On(gpuNode.Name)
@@ -69,7 +69,7 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1beta1.GPUNode, f
 	if err != nil {
 		return err
 	}
-	f.Clients, err = on.Clients(ctx, sw.PausedLabels, r.ClientNamespaces)
+	f.Monitoring, err = on.Monitoring(ctx, sw.PausedLabels, r.MonitoringNamespaces)
 	return err
 }
 

@@ -160,7 +160,7 @@ func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
 	w.stays(n, "cpx")
 	assert.False(t, w.podThere("web"))
 	assert.Equal(t, 1, w.writes["delete *v1.Pod"])
-	assert.Contains(t, strings.Join(w.events.texts, "\n"), "web Normal Repartitioning: Deleted after the deadline")
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "web Normal EvictedForSwitch: Deleted after the deadline")
 }
 
 func TestADriverReloadThatFails(t *testing.T) {
@@ -213,7 +213,7 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 
 func TestARebootWhereItIsAllowed(t *testing.T) {
 	w, node := begun(t, func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	})
 	w.pod("node-a", "second", gpuB, gpuB)
 	node.answer = applyingEnds(v1beta1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")

@@ -143,7 +143,7 @@ func (h *hostile) leaves(name types.NamespacedName) error {
 // A tenant can write tolerations, budgets, finalizers and claims that outlive pods, and delete and
 // create pods at any time. Others' pods are evicted once for a switch, whatever the tenant does.
 func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
-	value := names.RepartitioningTaintValue("cpx")
+	const value = "cpx"
 	for seed := range uint64(short.Of(4, 16)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,7 @@ func TestNothingATenantWritesRepeatsAnEviction(t *testing.T) {
 			h := &hostile{world: w, rand: rand.New(rand.NewPCG(seed, 31))}
 			pick := func(from ...string) string { return from[h.rand.IntN(len(from))] }
 			h.toleration = resourceapi.DeviceToleration{
-				Key: pick("", names.TaintRepartitioning, names.TaintRepartitioning, "example.com/other"), Operator: resourceapi.DeviceTolerationOperator(pick("", "Equal", "Exists")),
+				Key: pick("", names.TaintSwitching, names.TaintSwitching, "example.com/other"), Operator: resourceapi.DeviceTolerationOperator(pick("", "Equal", "Exists")),
 				Value: pick("", value, value, "old"), Effect: resourceapi.DeviceTaintEffect(pick("", "NoSchedule", "NoExecute")),
 			}
 			h.slow, h.shared, h.budget = h.rand.IntN(2) == 0, h.rand.IntN(4) == 0, h.rand.IntN(2) == 0

@@ -152,7 +152,7 @@ func TestAChangeInTheLastMomentCostsNoWrites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := begun(t, func(p *v1beta1.PartitionProfile) {
-				p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+				p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 			})
 			w.wants("node-a", "cpx")
 			changed := 0

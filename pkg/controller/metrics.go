@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -55,7 +56,7 @@ func (m *metrics) switched(record *v1beta1.SwitchRecord) {
 
 var (
 	nodesDesc = prometheus.NewDesc(names.MetricGPUNodes,
-		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
+		"Nodes with GPUs by the state of their switch; Unknown: it was not decided yet.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc(names.MetricGPUNodesNotReady,
 		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadyTime,
@@ -63,13 +64,13 @@ var (
 		[]string{"node", "reason"}, nil)
 	overdueDesc = prometheus.NewDesc(names.MetricGPUNodesOverdue,
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)
-	unavailableDesc = prometheus.NewDesc(names.MetricSwitchingNodes,
+	unavailableDesc = prometheus.NewDesc(names.MetricUnplannedSwitchingNodes,
 		"Nodes without a PartitionPlan that are in a switch, as maxUnavailable counts them.", nil, nil)
 	planNodesDesc = prometheus.NewDesc(names.MetricPlanNodes,
 		"Nodes of a PartitionPlan, by what status.nodeCounts counts.", []string{"plan", "state"}, nil)
 	planStoppedDesc = prometheus.NewDesc(names.MetricPlanStopped,
 		"1 if the PartitionPlan has stopped because nodes failed, otherwise 0.", []string{"plan"}, nil)
-	limitDesc = prometheus.NewDesc(names.MetricSwitchingNodesLimit,
+	limitDesc = prometheus.NewDesc(names.MetricUnplannedSwitchingNodesLimit,
 		"Nodes without a PartitionPlan that may be in a switch at once.", nil, nil)
 )
 
@@ -78,7 +79,7 @@ type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc, waitingClaimsDesc, unallocatedClaimsDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc, planNodesDesc, planStoppedDesc, claimsByClassDesc, claimsDesc} {
 		descs <- d
 	}
 }
@@ -100,7 +101,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	overdue, now := 0, c.r.Clock.Now()
 	for i := range all.Items {
 		s := &all.Items[i].Status
-		states[s.State]++
+		states[cmp.Or(s.State, names.StateUnknown)]++
 		if s.Switch != nil && s.Switch.DeadlineTime != nil && now.Sub(s.Switch.DeadlineTime.Time) > callTimeout {
 			overdue++
 		}
@@ -163,4 +164,5 @@ func behindSince(s *v1beta1.GPUNodeStatus, notReady time.Time) time.Time {
 var allStates = []v1beta1.State{
 	v1beta1.Idle, v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying,
 	v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed,
+	names.StateUnknown,
 }

@@ -69,7 +69,28 @@ tranche_gpu_nodes_overdue 1
 func TestALeaderWithoutNodesTellsThatItWorks(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, w.r.lead(t.Context()))
-	assert.Equal(t, 1, testutil.CollectAndCount(&nodeCollector{w.r}, "tranche_switching_nodes_limit"))
+	assert.Equal(t, 1, testutil.CollectAndCount(&nodeCollector{w.r}, "tranche_unplanned_switching_nodes_limit"))
+}
+
+// A GPUNode that is new has no state yet, and is counted.
+func TestANodeWithoutAStateIsCounted(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.api.Create(t.Context(), &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
+	require.NoError(t, w.r.lead(t.Context()))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(&nodeCollector{w.r})
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == names.MetricGPUNodes {
+			for _, m := range f.GetMetric() {
+				counts[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	require.Len(t, counts, len(allStates))
+	require.InDelta(t, 1, counts["Unknown"], 0)
 }
 
 // Claims that wait are counted by class. What a tenant writes becomes no label.
@@ -102,16 +123,16 @@ func TestMetricsOfClaims(t *testing.T) {
 	claim("nobody", func(c *resourceapi.ResourceClaim) { c.OwnerReferences = nil }, "small")
 	claim("allocated", func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &resourceapi.AllocationResult{} }, "small")
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
-# HELP tranche_unallocated_claims Claims made for pods that are not allocated, of all DRA drivers.
-# TYPE tranche_unallocated_claims gauge
-tranche_unallocated_claims 4
-# HELP tranche_waiting_claims Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
-# TYPE tranche_waiting_claims gauge
-tranche_waiting_claims{device_class=""} 2
-tranche_waiting_claims{device_class="idle"} 0
-tranche_waiting_claims{device_class="large"} 2
-tranche_waiting_claims{device_class="small"} 2
-`), "tranche_waiting_claims", "tranche_unallocated_claims"))
+# HELP tranche_pending_claims Claims made for pods that are not allocated, of all DRA drivers.
+# TYPE tranche_pending_claims gauge
+tranche_pending_claims 4
+# HELP tranche_pending_claims_by_device_class Claims of pods that are not allocated, by DeviceClass; empty: it does not exist.
+# TYPE tranche_pending_claims_by_device_class gauge
+tranche_pending_claims_by_device_class{device_class=""} 2
+tranche_pending_claims_by_device_class{device_class="idle"} 0
+tranche_pending_claims_by_device_class{device_class="large"} 2
+tranche_pending_claims_by_device_class{device_class="small"} 2
+`), "tranche_pending_claims_by_device_class", "tranche_pending_claims"))
 }
 
 // The chart's queries are tested on this scrape.

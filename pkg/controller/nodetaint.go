@@ -9,13 +9,13 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// enforce sets the taint and the client labels of the Node that a state needs. Device taints
+// enforce sets the taint and the monitoring labels of the Node that a state needs. Device taints
 // are in the ResourceSlices, which the node's plugin writes.
 func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1beta1.GPUNode, node *corev1.Node) error {
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
-	if sw.Policy.NodeTaint == v1beta1.NodeTaintNoSchedule || sw.NodeTaintRequired || sw.RebootRequired {
-		taint = &corev1.Taint{Key: names.TaintNodeRepartitioning, Value: names.RepartitioningTaintValue(sw.To.ProfileName), Effect: corev1.TaintEffectNoSchedule}
+	if sw.Policy.NodeTaintEffect == v1beta1.NodeTaintNoSchedule || sw.NodeTaintRequired || sw.RebootRequired {
+		taint = &corev1.Taint{Key: names.TaintNodeSwitching, Value: sw.To.ProfileName, Effect: corev1.TaintEffectNoSchedule}
 	}
 	probe := node.DeepCopy()
 	setNode(probe, taint, sw.PausedLabels, r.PauseLabels)
@@ -28,7 +28,7 @@ func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1beta1.GPUNode, node
 	})
 }
 
-// release removes our taint from a node and unpauses its clients. sw is the switch that set
+// release removes our taint from a node and unpauses its monitoring pods. sw is the switch that set
 // them, nil if it is not known.
 func (r *Reconciler) release(ctx context.Context, name string, sw *v1beta1.Switch) error {
 	node, err := r.nodeOf(ctx, name)

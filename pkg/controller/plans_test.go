@@ -29,7 +29,7 @@ func (w *world) plan(name string, change func(*v1beta1.PartitionPlanSpec)) {
 	err := w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p)
 	require.NoError(w.t, client.IgnoreNotFound(err))
 	if p.Name == "" {
-		p.Name, p.Spec.ProfileName = name, "cpx"
+		p.Name, p.Spec.ProfileName, p.Spec.NodeSelector = name, "cpx", &v1beta1.NodeSelector{}
 		p.CreationTimestamp = metav1.NewTime(w.clock.Now())
 		change(&p.Spec)
 		require.NoError(w.t, w.api.Create(w.t.Context(), &p))
@@ -44,6 +44,11 @@ func (w *world) planStatus(name string) *v1beta1.PartitionPlanStatus {
 	var p v1beta1.PartitionPlan
 	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &p))
 	return &p.Status
+}
+
+// revision refers to the newest revision of a plan.
+func (w *world) revision(plan string) v1beta1.RevisionReference {
+	return w.planStatus(plan).History[0].RevisionReference
 }
 
 func progressing(s *v1beta1.PartitionPlanStatus) string {
@@ -107,7 +112,7 @@ func planned(t *testing.T, nodes int) *world {
 
 func steps(soak time.Duration, nodes ...string) (all []v1beta1.RolloutStep) {
 	for _, n := range nodes {
-		all = append(all, v1beta1.RolloutStep{Nodes: intstr.Parse(n), Soak: &metav1.Duration{Duration: soak}})
+		all = append(all, v1beta1.RolloutStep{Nodes: intstr.Parse(n), Soak: metav1.Duration{Duration: soak}})
 	}
 	return all
 }
@@ -169,7 +174,7 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 		n.answer = nil
 	}
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.Accepted = &v1beta1.AcceptedFailures{Revision: 1, Failures: 1}
+		s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: w.revision("p"), Failures: 1}
 	})
 	w.rolls("p", 10*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 3)
@@ -192,12 +197,6 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 		assert.Equal(t, good, w.gpuNode(name).Status.Applied.Hash)
 	}
 	assert.Len(t, w.have("cpx"), 3)
-
-	// Back to what nodes had without the plan.
-	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 2} })
-	n.unhealthy = nil
-	w.passes(60, time.Second, "")
-	assert.Len(t, w.have(names.DefaultProfile), 3)
 }
 
 // A controller that starts goes on where a plan waits for a person, and where one has undone it.
@@ -211,10 +210,14 @@ func TestTheControllerOfAPlanKilledWhileItWaits(t *testing.T) {
 	w.passes(30, time.Second, "")
 	assert.Equal(t, names.ReasonWaitsForApproval, progressing(w.planStatus("p")))
 	assert.Len(t, w.have("cpx"), 1)
-	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Approved = &v1beta1.StepApproval{Revision: 1, Step: 1} })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Approved = &v1beta1.StepApproval{RevisionReference: w.revision("p"), Step: 1}
+	})
 	w.startController()
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
-	w.plan("p", func(s *v1beta1.PartitionPlanSpec) { s.Rejected = &v1beta1.RejectedRevision{Revision: 1} })
+	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
+		s.Rejected = &v1beta1.RejectedRevision{RevisionReference: w.revision("p")}
+	})
 	w.all()
 	w.startController()
 	w.passes(60, time.Second, "")
@@ -286,7 +289,7 @@ func TestADrainThatIsBlockedHoldsNothing(t *testing.T) {
 	w.pod("node-0", "web", gpuA, gpuA)
 	w.blocks(refuse("no"))
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.Strategy.Order = &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
+		s.Strategy.Order = v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
 	})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
 	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))
@@ -412,7 +415,7 @@ func TestANodeOfAPlanWhoseLabelCannotBeFollowed(t *testing.T) {
 	w.startController()
 	w.label("node-0", names.LabelMIGConfig, "none")
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.Strategy.Order = &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
+		s.Strategy.Order = v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "none"}
 	})
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonBlocked))
 	assert.Equal(t, []string{"node-1", "node-2"}, w.have("cpx"))

@@ -156,7 +156,7 @@ func (n *fakeNode) taint(s *v1beta1.GPUNodeStatus) {
 	n.taints, n.tainted, n.withheld, n.value = nil, nil, nil, ""
 	if s.RequestsTaints() {
 		n.taints = &v1beta1.PublishedTaints{SwitchID: s.Switch.ID, TaintGeneration: s.Switch.TaintGeneration, Withheld: n.dropped}
-		n.value = names.RepartitioningTaintValue(s.Switch.To.ProfileName)
+		n.value = s.Switch.To.ProfileName
 		if s.Switch.Withhold {
 			n.withheld = s.Switch.GPUs
 		}
@@ -254,7 +254,7 @@ func (n *fakeNode) devices(w *world, gpuID string) []resourceapi.Device {
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
 		}
 		if slices.Contains(n.tainted, gpuID) {
-			d.Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			d.Taints = []resourceapi.DeviceTaint{{Key: names.TaintSwitching, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		all = append(all, d)
 	}
@@ -270,7 +270,7 @@ func (w *world) taintedGPUs(node string) map[string]string {
 	for i := range all.Items {
 		for _, d := range all.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if *all.Items[i].Spec.NodeName == node && taint.Key == names.TaintRepartitioning {
+				if *all.Items[i].Spec.NodeName == node && taint.Key == names.TaintSwitching {
 					assert.Equal(w.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					out[all.Items[i].Spec.Devices[0].Name] = taint.Value
 				}
@@ -312,7 +312,7 @@ func (n *fakeNode) report(w *world) *v1beta1.NodeReport {
 		r.PublishedTaints = n.taints.DeepCopy()
 	}
 	for _, gpuID := range n.gpus {
-		c := v1beta1.GPUReport{Name: gpuID, Vendor: "nvidia", Product: "H100", SliceHash: publish.Digest(n.devices(w, gpuID)), HeldDevices: n.held(w, gpuID)}
+		c := v1beta1.GPUReport{Name: gpuID, Vendor: "nvidia", ProductName: "H100", SliceHash: publish.Digest(n.devices(w, gpuID)), HeldDevices: n.held(w, gpuID)}
 		r.GPUs = append(r.GPUs, c)
 		r.ClaimCount += int32(len(c.HeldDevices))
 	}

@@ -80,8 +80,8 @@ func (c *chaos) happens() {
 			c.profile(c.pick("cpx", "spx"), func(p *v1beta1.PartitionProfile) {
 				p.Spec.Rules[0].XCP.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")
 				p.Spec.Switch = &v1beta1.SwitchPolicy{
-					AfterDeadline: v1beta1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1beta1.Reboot(c.pick("Never", "Allowed")),
-					NodeTaint: v1beta1.NodeTaint(c.pick("Never", "NoSchedule")),
+					AfterDeadline: v1beta1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1beta1.Reboot(c.pick("Never", "IfRequired")),
+					NodeTaintEffect: v1beta1.NodeTaintEffect(c.pick("None", "NoSchedule")),
 				}
 			})
 		}},
@@ -198,7 +198,7 @@ func (c *chaos) second() {
 // addPod adds a pod as the scheduler would: not on a GPU that is tainted.
 func (c *chaos) addPod() {
 	gpuID := c.pick(gpuA, gpuB)
-	if c.taintedGPUs("node-a")[gpuID] != "" || c.node.dropped && c.gpuNode("node-a").Status.RequestsTaints() {
+	if _, tainted := c.taintedGPUs("node-a")[gpuID]; tainted || c.node.dropped && c.gpuNode("node-a").Status.RequestsTaints() {
 		return
 	}
 	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, gpuID)) > 0 {

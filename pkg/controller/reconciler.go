@@ -36,10 +36,10 @@ type Reconciler struct {
 	state.Machine
 	// Policy has the defaults for profiles.
 	Policy v1beta1.SwitchPolicy
-	// PauseLabels are the node labels that are changed to pause clients.
+	// PauseLabels are the node labels that are changed to pause monitoring pods.
 	PauseLabels []string
-	// ClientNamespaces are the namespaces of the clients, whose pods are waited for.
-	ClientNamespaces []string
+	// MonitoringNamespaces are the namespaces of the DaemonSets whose pods are waited for.
+	MonitoringNamespaces []string
 	// StartupTaint is the key of the taint that nodes register with, empty if they have none.
 	StartupTaint string
 	// Adopter writes what node labels say into GPUNodes.

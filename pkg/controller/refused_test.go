@@ -46,7 +46,7 @@ func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 }
 
 func withNodeTaint(p *v1beta1.PartitionProfile) {
-	p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+	p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 }
 
 func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {

@@ -107,7 +107,7 @@ func TestACacheThatIsLateBeginsNoSwitch(t *testing.T) {
 // A GPU that fails after each boot must not have the node reboot for ever.
 func TestANodeIsRebootedOnce(t *testing.T) {
 	w, node := begun(t, func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	})
 	reboots := 0
 	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {

@@ -44,8 +44,8 @@ type Options struct {
 	// Policy has the defaults for profiles.
 	Policy      v1beta1.SwitchPolicy
 	PauseLabels []string
-	// ClientNamespaces are the namespaces of clients that are paused.
-	ClientNamespaces []string
+	// MonitoringNamespaces are the namespaces of the DaemonSets that are paused.
+	MonitoringNamespaces []string
 	// StartupTaint is the key of the taint that nodes register with and that is removed when
 	// their desired profile is applied; empty: none.
 	StartupTaint string
@@ -120,7 +120,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	}
 	r := &Reconciler{
 		Client: c, Reader: reader, Clock: o.Clock,
-		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
+		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, MonitoringNamespaces: o.MonitoringNamespaces,
 		StartupTaint: o.StartupTaint, Adopter: adopt.New(c, reader, o.Labels),
 	}
 	if r.Clock == nil {
@@ -203,7 +203,7 @@ func afterStart(of handler.MapFunc) handler.EventHandler {
 	}
 }
 
-// requestsForNode returns requests for nodes that have a GPUNode, our taint or paused clients.
+// requestsForNode returns requests for nodes that have a GPUNode, our taint or paused monitoring pods.
 func (r *Reconciler) requestsForNode(ctx context.Context, o client.Object) []reconcile.Request {
 	node, ok := o.(*corev1.Node)
 	if !ok {

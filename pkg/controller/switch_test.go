@@ -44,7 +44,7 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, v1beta1.ResultSucceeded, h.Result)
 	assert.Equal(t, int32(1), h.EvictedPods)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
-	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
+	assert.Contains(t, w.events.texts, "web Normal EvictedForSwitch: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
@@ -78,7 +78,7 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 		return all
 	}
 	w.profile("cpx-nps4", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
@@ -101,13 +101,13 @@ func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
 	assert.LessOrEqual(t, total, 40)
 }
 
-func TestClientsArePausedAndStartedAgain(t *testing.T) {
+func TestMonitoringIsPausedAndStartedAgain(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "false")
 	w.label("node-a", "nvidia.com/gpu.deploy.nvsm", "paused-for-mig-change")
-	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
-	require.NoError(t, w.api.Create(t.Context(), client))
+	monitoring := monitoringPod("gpu-operator", "dcgm-exporter", "DaemonSet")
+	require.NoError(t, w.api.Create(t.Context(), monitoring))
 
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1beta1.Draining))
@@ -115,9 +115,9 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
 		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", names.LabelProfile: "cpx",
 	}, w.node("node-a").Labels)
-	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused client")
-	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, client), "whoever has started it ends it")
-	require.NoError(t, w.api.Delete(t.Context(), client))
+	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused monitoring pod")
+	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, monitoring), "whoever has started it ends it")
+	require.NoError(t, w.api.Delete(t.Context(), monitoring))
 
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
@@ -126,39 +126,39 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 }
 
 // The chart's values changed during a switch: what was paused before is started again.
-func TestClientsOfEarlierValuesAreStartedAgain(t *testing.T) {
+func TestMonitoringOfEarlierValuesAreStartedAgain(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
-	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
-	require.NoError(t, w.api.Create(t.Context(), client))
+	monitoring := monitoringPod("gpu-operator", "dcgm-exporter", "DaemonSet")
+	require.NoError(t, w.api.Create(t.Context(), monitoring))
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	require.Equal(t, "paused-for-tranche", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 	w.r.PauseLabels = nil
-	require.NoError(t, w.api.Delete(t.Context(), client))
+	require.NoError(t, w.api.Delete(t.Context(), monitoring))
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 }
 
-// clientPod is a pod on node-a that a label of the node has started.
-func clientPod(namespace, name, kind string) *corev1.Pod {
+// monitoringPod is a pod on node-a that a label of the node has started.
+func monitoringPod(namespace, name, kind string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "owner", Controller: ptr.To(true)}}
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "node-a", map[string]string{"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
 	return pod
 }
 
-// A tenant's pod with the nodeSelector of a client does not hold up a switch.
-func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
+// A tenant's pod with the nodeSelector of a monitoring pod does not hold up a switch.
+func TestPodsOfTenantsAreNoPausedMonitoring(t *testing.T) {
 	w := idle(t)
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
-	for _, pod := range []*corev1.Pod{clientPod("team", "tenant", "DaemonSet"), clientPod("gpu-operator", "replica", "ReplicaSet")} {
+	for _, pod := range []*corev1.Pod{monitoringPod("team", "tenant", "DaemonSet"), monitoringPod("gpu-operator", "replica", "ReplicaSet")} {
 		require.NoError(t, w.api.Create(t.Context(), pod))
 	}
 	began := w.clock.Now()
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
-	assert.Less(t, w.clock.Now().Sub(began), state.DefaultDeadlines().Clients)
+	assert.Less(t, w.clock.Now().Sub(began), state.DefaultDeadlines().Monitoring)
 	w.clean("node-a")
 }
 
@@ -166,7 +166,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
 	w.profile("cpx", func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}
+		p.Spec.Switch = &v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}
 	})
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
@@ -176,7 +176,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1beta1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: names.TaintNodeSwitching, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

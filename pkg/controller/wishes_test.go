@@ -65,7 +65,7 @@ func TestAnotherOwner(t *testing.T) {
 	node.slow = 0
 	n = w.run("node-a", time.Minute, is(v1beta1.Idle))
 	w.stays(n, "old")
-	assert.Equal(t, names.ReasonConflict, ready(n).Reason)
+	assert.Equal(t, names.ReasonOtherSystem, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager runs on this node: take its pod off")
 	conflict := meta.FindStatusCondition(n.Status.Conditions, names.ConditionConflicted)
 	assert.Equal(t, metav1.ConditionTrue, conflict.Status)
@@ -99,7 +99,7 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	w.addNode("node-a")
 	w.settled("node-a", "")
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: names.TaintNodeRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []corev1.Taint{{Key: names.TaintNodeSwitching, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
 		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": names.PausedValue}
 	})
 	w.round("node-a")

@@ -112,7 +112,7 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
 		writes: map[string]int{}, tainted: map[string]bool{}, woken: map[string]bool{}, retry: map[string]time.Duration{},
-		opts: Options{MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), PauseLabels: DefaultPauseLabels, ClientNamespaces: DefaultClientNamespaces},
+		opts: Options{MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), PauseLabels: DefaultPauseLabels, MonitoringNamespaces: DefaultMonitoringNamespaces},
 	}
 	w.api = newAPI(scheme)
 	for _, o := range options {

@@ -202,7 +202,7 @@ func TestRefusals(t *testing.T) {
 		"forbidden by the pods": {pods(func(p *corev1.Pod) { p.Labels = map[string]string{names.LabelDefragmentation: "never"} }),
 			defrag.Options{}, defrag.NotMovable, "its label tranche.dev/defragmentation=never forbids it"},
 		"not allowed by the namespace": {func(f *fleet, _ string) { f.in.Namespaces = nil }, defrag.Options{}, defrag.NotMovable,
-			"neither the pod nor its namespace has the label tranche.dev/defragmentation=allowed"},
+			"neither the pod nor its namespace has the label tranche.dev/defragmentation=true"},
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil
 			pods(func(p *corev1.Pod) {

@@ -73,9 +73,9 @@ func TestConflict(t *testing.T) {
 		{"mig-1g-10gb-3", "mig-2g-20gb-2", true},
 		{"mig-1g-10gb-3", "mig-2g-20gb-0", false},
 		{"mig-2g-20gb-2", "mig-2g-20gb-0", false},
-		{"mig-1g-10gb-me-3", "mig-1g-10gb-2", false},
-		{"mig-1g-10gb-me-3", "mig-1g-10gb-me-2", true}, // there is one OFA engine
-		{"mig-1g-10gb-me-3", "mig-1g-10gb-3", true},
+		{"mig-1g-10gb-plus-me-3", "mig-1g-10gb-2", false},
+		{"mig-1g-10gb-plus-me-3", "mig-1g-10gb-plus-me-2", true}, // there is one OFA engine
+		{"mig-1g-10gb-plus-me-3", "mig-1g-10gb-3", true},
 		{"", "mig-1g-10gb-3", true},
 		{"", "mig-2g-20gb-0", true},
 		{"", "", true},

@@ -110,7 +110,7 @@ type GPU struct {
 	Modes map[string][]string `json:"modes,omitempty"`
 	// Memory is the GPU's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
-	Memory int64 `json:"memory,omitempty"`
+	Memory int64 `json:"memoryBytes,omitempty"`
 	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or compute units (AMD)
 	// of the whole GPU, whatever it offers; zero when the vendor does not report it.
 	ComputeUnits int64 `json:"computeUnits,omitempty"`
@@ -169,7 +169,7 @@ type Placement struct {
 	// Size is the number of memory slices of a MIG placement.
 	Size int `json:"size,omitempty"`
 	// Memory is what a holder can use, in bytes.
-	Memory int64 `json:"memory,omitempty"`
+	Memory int64 `json:"memoryBytes,omitempty"`
 	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or
 	// compute units (AMD), zero when the vendor does not report it.
 	ComputeUnits int64 `json:"computeUnits,omitempty"`
@@ -232,9 +232,9 @@ func (p Partition) Placement() Placement {
 }
 
 // Label names the partition within what the API takes as a taint's value:
-// "1g.10gb-me_4".
+// "1g.10gb-plus-me_4".
 func (p Partition) Label() string {
-	return strings.ReplaceAll(p.Profile, "+", "-") + "_" + strconv.Itoa(p.Start)
+	return spellVariant.Replace(p.Profile) + "_" + strconv.Itoa(p.Start)
 }
 
 // Is reports whether the partition fills exactly this placement, or what it is a

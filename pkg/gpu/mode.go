@@ -20,12 +20,12 @@ type Modes struct {
 	MIGFixed bool `json:"migFixed,omitempty"`
 	// Compute is the compute mode of an AMD GPU in upper case ("CPX"), Computes are
 	// those that it can be put into under its memory mode.
-	Compute  string   `json:"compute,omitempty"`
-	Computes []string `json:"computes,omitempty"`
+	Compute  string   `json:"computePartition,omitempty"`
+	Computes []string `json:"computePartitions,omitempty"`
 	// Memory is the memory mode of an AMD GPU ("NPS4"), Memories are those that it
 	// has.
-	Memory   string   `json:"memory,omitempty"`
-	Memories []string `json:"memories,omitempty"`
+	Memory   string   `json:"memoryPartition,omitempty"`
+	Memories []string `json:"memoryPartitions,omitempty"`
 	// Legal are the compute modes that the GPU has under each of its memory modes,
 	// the same as GPU.Modes.
 	Legal map[string][]string `json:"legal,omitempty"`

@@ -61,13 +61,12 @@ func partitionName(pciAddress string, t Type, profile string, position int) stri
 	return fmt.Sprintf("%s-%s-%s-%d", NameOf(pciAddress), t, ProfileSlug(profile), position)
 }
 
-var profileSlug = strings.NewReplacer(
-	"+me.all", "-meall",
-	"+", "-",
-	"-me", "-nome", // 1g.24gb-me: without media engines, unlike 1g.24gb+me
-	".", "-",
-)
+// spellVariant spells the variant of a MIG profile without "+". No result means another variant:
+// 1g.24gb+me has media engines, and 1g.24gb-me has none.
+var spellVariant = strings.NewReplacer("+", "-plus-", "-me", "-no-me")
 
-// ProfileSlug spells a profile so that it can be part of a DNS label:
-// "1g.10gb+me" becomes "1g-10gb-me" and "1g.24gb-me" becomes "1g-24gb-nome".
-func ProfileSlug(profile string) string { return profileSlug.Replace(profile) }
+// ProfileSlug spells a profile so that it can be part of a DNS label: "1g.24gb+me" becomes
+// "1g-24gb-plus-me" and "1g.24gb-me" becomes "1g-24gb-no-me".
+func ProfileSlug(profile string) string {
+	return strings.ReplaceAll(spellVariant.Replace(profile), ".", "-")
+}

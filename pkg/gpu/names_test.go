@@ -96,12 +96,12 @@ func TestPlacementNames(t *testing.T) {
 		{"1g.10gb", 4, "gpu-0000-c1-00-0-mig-1g-10gb-4"},
 		{"1g.10gb", 0, "gpu-0000-c1-00-0-mig-1g-10gb-0"},
 		{"7g.141gb", 0, "gpu-0000-c1-00-0-mig-7g-141gb-0"},
-		{"1g.10gb+me", 4, "gpu-0000-c1-00-0-mig-1g-10gb-me-4"},
-		{"2g.12gb+me", 2, "gpu-0000-c1-00-0-mig-2g-12gb-me-2"},
-		{"1g.24gb+me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-me-9"},
-		{"1g.24gb-me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-nome-9"},
-		{"1g.24gb+me.all", 9, "gpu-0000-c1-00-0-mig-1g-24gb-meall-9"},
-		{"2g.48gb+gfx", 6, "gpu-0000-c1-00-0-mig-2g-48gb-gfx-6"},
+		{"1g.10gb+me", 4, "gpu-0000-c1-00-0-mig-1g-10gb-plus-me-4"},
+		{"2g.12gb+me", 2, "gpu-0000-c1-00-0-mig-2g-12gb-plus-me-2"},
+		{"1g.24gb+me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-plus-me-9"},
+		{"1g.24gb-me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-no-me-9"},
+		{"1g.24gb+me.all", 9, "gpu-0000-c1-00-0-mig-1g-24gb-plus-me-all-9"},
+		{"2g.48gb+gfx", 6, "gpu-0000-c1-00-0-mig-2g-48gb-plus-gfx-6"},
 		{"1g.24gb", 11, "gpu-0000-c1-00-0-mig-1g-24gb-11"},
 	} {
 		placement := gpu.Placement{GPU: gpuID, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
@@ -111,8 +111,16 @@ func TestPlacementNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfAllProfiles: every profile of every known GPU makes a device
-// name that the API accepts and that no other profile of the GPU makes.
+func TestPartitionLabel(t *testing.T) {
+	for profile, want := range map[string]string{
+		"1g.10gb": "1g.10gb_9", "1g.24gb+me": "1g.24gb-plus-me_9", "1g.24gb-me": "1g.24gb-no-me_9", "1g.24gb+me.all": "1g.24gb-plus-me.all_9",
+	} {
+		assert.Equal(t, want, gpu.Partition{Profile: profile, Start: 9}.Label())
+	}
+}
+
+// TestNamesOfAllProfiles: every profile of every known GPU makes names of a device and of its share,
+// and a taint's value, that the API accepts, and a name that no other profile of the GPU makes.
 func TestNamesOfAllProfiles(t *testing.T) {
 	const longestAddress = "ffffffff:ff:1f.7"
 	spelled := map[string]string{} // slug → profile, over all GPUs
@@ -127,8 +135,13 @@ func TestNamesOfAllProfiles(t *testing.T) {
 			}
 			spelled[slug] = profile.Name
 			for _, start := range profile.Starts {
-				name := gpu.Placement{GPU: longestAddress, Type: gpu.TypeMIG, Profile: profile.Name, Start: start}.Name()
+				placement := gpu.Placement{GPU: longestAddress, Type: gpu.TypeMIG, Profile: profile.Name, Start: start}
+				name := placement.Name()
 				assert.Empty(t, validation.IsDNS1123Label(name), "%s of %s", profile.Name, key)
+				share := gpu.ShareOf(placement, gpu.ByFraction, gpu.Sharing{}).Name()
+				assert.Empty(t, validation.IsDNS1123Label(share), "%s of %s", profile.Name, key)
+				label := gpu.Partition{Profile: profile.Name, Start: start}.Label()
+				assert.Empty(t, validation.IsValidLabelValue(label), "%s of %s", profile.Name, key)
 				assert.NotContains(t, names, name, "%s of %s", profile.Name, key)
 				names[name] = profile.Name
 			}

@@ -70,9 +70,9 @@ type Sharing struct {
 	// MaxClients is how many clients the device has for all its shares together. A
 	// share takes one unless its claim asks for more.
 	MaxClients int `json:"maxClients"`
-	// OneClient refuses shares that ask for more than one client, and requests for
-	// more than one share.
-	OneClient bool `json:"oneClient,omitempty"`
+	// FailRequestsGreaterThanOne refuses shares that ask for more than one client, and
+	// requests for more than one share.
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// ExclusiveProcess keeps processes that bypass the MPS daemon off the GPU, by
 	// NVIDIA's compute mode of that name. For MPS only.
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
@@ -94,7 +94,7 @@ type Share struct {
 // Amount is what one claim has of a share device.
 type Amount struct {
 	// Memory is in bytes. Of a share by fraction it is worked out from that.
-	Memory int64 `json:"memory,omitempty"`
+	Memory int64 `json:"memoryBytes,omitempty"`
 	// Fraction is in thousandths, zero for a share by memory.
 	Fraction int64 `json:"fraction,omitempty"`
 	// Compute is in percent, zero for no limit.

@@ -72,7 +72,11 @@ func openBase(ctx context.Context, c *Config, client kubernetes.Interface, stop 
 		klog.FromContext(ctx).Error(err, "Cannot read the list of the node's GPUs; profiles count only GPUs that answer")
 	}
 	if b.applied, err = partition.OpenState(c.profileFile()); err != nil {
-		events.Warn(ctx, names.EventProfileUnknown, fmt.Sprintf("The applied profile of this node cannot be read, so the node has none until the controller applies it again: %v", err))
+		then := "so the node has none until the controller applies it again"
+		if b.applied.Unread() != nil {
+			then = "so the node's profile and its partitions do not change until it can be"
+		}
+		events.Warn(ctx, names.EventProfileUnknown, fmt.Sprintf("The applied profile of this node, in %s, cannot be read, %s: %v", b.applied.File, then, err))
 	}
 	b.drivers = inventory.NewDrivers(inventory.DriversConfig{Vendors: vendors, Upgrades: b.node.Upgrades, Roster: b.roster, Events: events, Stop: stop})
 	stopHTTP, err := serveHTTP(ctx, c.HTTPAddress, b.metrics, b.ready, stop)

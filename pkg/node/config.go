@@ -36,12 +36,12 @@ type Config struct {
 	// HostRoot is the mount point of the host's root folder.
 	HostRoot    string
 	HTTPAddress string
-	// IgnoreOtherOwners: GPUs are published even if another system serves them.
-	IgnoreOtherOwners bool
+	// IgnoreOtherSystems: GPUs are published even if another system serves them.
+	IgnoreOtherSystems bool
 	// ManagedNodes selects the nodes whose GPUs Tranche manages, by their labels; nil: all.
 	ManagedNodes labels.Selector `json:"-"`
-	// AdoptForeign: partitions that Tranche did not create and nobody uses are removed.
-	AdoptForeign bool
+	// RemoveIdleForeign: partitions that Tranche did not create and nobody uses are removed.
+	RemoveIdleForeign bool
 	// ExtendedResources has the extended resource that whole GPUs stand for, beside their
 	// device classes, by vendor ("nvidia.com/gpu").
 	ExtendedResources map[gpu.Vendor]string

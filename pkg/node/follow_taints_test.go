@@ -28,10 +28,10 @@ import (
 
 const wholeOnly = "[{mig: {mode: Disabled}}]"
 
-// repartitioning is the value of a device's taint, empty without one.
-func repartitioning(d *resourceapi.Device) string {
+// switchTaint is the value of a device's taint, empty without one.
+func switchTaint(d *resourceapi.Device) string {
 	for _, t := range d.Taints {
-		if t.Key == names.TaintRepartitioning && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
+		if t.Key == names.TaintSwitching && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
 			return t.Value
 		}
 	}
@@ -43,7 +43,7 @@ func repartitioning(d *resourceapi.Device) string {
 func taintedOn(t *testing.T, m *machine, gpuID, profile string) (tainted, free []string) {
 	t.Helper()
 	for _, d := range devicesOn(t, m, gpuID) {
-		switch repartitioning(&d) {
+		switch switchTaint(&d) {
 		case profile:
 			tainted = append(tainted, d.Name)
 		case "":
@@ -72,7 +72,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range slice.Spec.Devices {
-			if repartitioning(&slice.Spec.Devices[i]) == "whole" {
+			if switchTaint(&slice.Spec.Devices[i]) == "whole" {
 				lastTaint = time.Now()
 			}
 		}
@@ -192,7 +192,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 		for i := range slice.Spec.Devices {
 			d := &slice.Spec.Devices[i]
 			shrinks := strings.HasPrefix(d.Name, card1+"-mig-")
-			if (strings.HasPrefix(d.Name, card0) || shrinks) && repartitioning(d) == "" {
+			if (strings.HasPrefix(d.Name, card0) || shrinks) && switchTaint(d) == "" {
 				untaintedWrites.Add(1)
 			}
 		}

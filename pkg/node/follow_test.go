@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -35,8 +36,8 @@ func TestReportInGPUNode(t *testing.T) {
 	assert.Empty(t, report.AppliedHash)
 	require.Len(t, report.GPUs, 2)
 	assert.Equal(t, card0, report.GPUs[0].Name)
-	assert.Equal(t, "MIG off", report.GPUs[0].Mode)
-	assert.Contains(t, report.GPUs[0].Product, "H100")
+	assert.Equal(t, gpunodes.MIGOff, report.GPUs[0].GPUModes)
+	assert.Contains(t, report.GPUs[0].ProductName, "H100")
 
 	s.last = 41
 	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
@@ -153,7 +154,7 @@ func TestPositionsOfStaticPartitions(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
-	const third = card0 + "-mig-1g-10gb-me-3"
+	const third = card0 + "-mig-1g-10gb-plus-me-3"
 	withEngines := func() []string {
 		all := slices.DeleteFunc(deviceNames(devicesOn(t, s.machine, card0)), func(name string) bool { return !strings.Contains(name, "-me-") })
 		slices.Sort(all)
@@ -216,16 +217,16 @@ func TestRebootForProfile(t *testing.T) {
 	s := steer(m)
 	s.start()
 	first := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
-	assert.Equal(t, "MIG off", first.GPUs[0].Mode)
+	assert.Equal(t, gpunodes.MIGOff, first.GPUs[0].GPUModes)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	task := s.ask(v1beta1.Applying, nothing, sevens)
 	require.Equal(t, v1beta1.TaskRebootRequired, task.Phase, task.Message)
 	task = s.askAgain(v1beta1.Rebooting)
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	report := s.await("no boot id", func(r *v1beta1.NodeReport) bool { return r.BootID != first.BootID })
-	assert.Equal(t, "MIG on", report.GPUs[0].Mode)
+	assert.Equal(t, gpunodes.MIGOn, report.GPUs[0].GPUModes)
 	assert.Len(t, s.partitions(), 14)
 
 	// Without the permission the mode is as it was.
@@ -245,7 +246,7 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
-	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootAllowed}
+	s.policy = v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
 	for range follow.MostReboots {
@@ -275,7 +276,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 
-	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: Enabled}}, {unchanged: true}]")
+	enabled := snapshot(t, "enabled", "[{gpus: {indexes: [1]}, mig: {mode: NoPartitions}}, {unchanged: true}]")
 	task = s.ask(v1beta1.Planning, before, enabled)
 	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
@@ -287,7 +288,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "other devices than those of the unchanged GPU are published")
 	s.await("the mode is not reported", func(r *v1beta1.NodeReport) bool {
-		return len(r.GPUs) == 2 && r.GPUs[1].Mode == "MIG on" && r.GPUs[1].Problem == ""
+		return len(r.GPUs) == 2 && r.GPUs[1].MIGMode == v1beta1.MIGModeEnabled && r.GPUs[1].Problem == ""
 	})
 	stop()
 	k, _ = s.start()
@@ -302,7 +303,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 func TestClaimsThatTheHardwareCannotPrepareAreReported(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
-	assert.Equal(t, "SPX NPS1", s.modes())
+	assert.Equal(t, gpunodes.XCP("SPX", "NPS1"), s.modes())
 	require.NotEmpty(t, k.refused(nodetest.Allocate(t, s.api, "wrong", amdCard0+"-tpx-1")))
 	s.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: amdAddress, File: computeFile, Process: &amdgpu.Process{PID: 77, Name: "rocminfo", GPUs: []string{amdAddress}}}}})
 	require.NotEmpty(t, k.refused(nodetest.Allocate(t, s.api, "busy", cpx3)))
@@ -331,7 +332,7 @@ func TestClaimsThatTheHardwareCannotPrepareAreReported(t *testing.T) {
 func TestUnhealthyGPUsAreReported(t *testing.T) {
 	s := steerAMD(t)
 	_, stop := s.start()
-	assert.Equal(t, "SPX NPS1", s.modes())
+	assert.Equal(t, gpunodes.XCP("SPX", "NPS1"), s.modes())
 	s.amdFaults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: amdAddress, Uncorrectable: 2}}})
 	sick := func(r *v1beta1.NodeReport) bool {
 		return len(r.UnhealthyGPUs) == 1 && r.UnhealthyGPUs[0].Name == amdCard0
@@ -347,15 +348,15 @@ func TestUnhealthyGPUsAreReported(t *testing.T) {
 
 // steadyBasis checks that a claim, and what it changes on its GPU, does not change the
 // basis of plans.
-func (s *steered) steadyBasis(k *fakeKubelet, device, modeWith string) string {
+func (s *steered) steadyBasis(k *fakeKubelet, device string, modesWith v1beta1.GPUModes) string {
 	t := s.t
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
 	before := s.await("no basis", func(r *v1beta1.NodeReport) bool { return r.InputHash != "" })
-	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
+	assert.NotEqual(t, modesWith, before.GPUs[0].GPUModes)
 	a := nodetest.Allocate(t, s.api, "basis", device)
 	k.mustPrepare(a)
-	held := s.await("the claim changes no mode", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.GPUs[0].Mode == modeWith })
+	held := s.await("the claim changes no mode", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.GPUs[0].GPUModes == modesWith })
 	assert.Equal(t, before.InputHash, held.InputHash)
 	require.Empty(t, k.unprepare(a))
 	return before.InputHash
@@ -364,7 +365,7 @@ func (s *steered) steadyBasis(k *fakeKubelet, device, modeWith string) string {
 func TestBasisOfNVIDIA(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, stop := s.start()
-	basis := s.steadyBasis(k, small0, "MIG on")
+	basis := s.steadyBasis(k, small0, gpunodes.MIGOn)
 	stop()
 	_, stop = s.start()
 	same := s.await("no report", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 })
@@ -378,7 +379,7 @@ func TestBasisOfNVIDIA(t *testing.T) {
 func TestBasisOfAMD(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
-	basis := s.steadyBasis(k, cpx3, "CPX NPS1")
+	basis := s.steadyBasis(k, cpx3, gpunodes.XCP("CPX", "NPS1"))
 	task := s.ask(v1beta1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	s.await("the memory mode does not count", func(r *v1beta1.NodeReport) bool { return r.InputHash != basis })

@@ -64,7 +64,7 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
 	held := devicesOn(t, s.machine, card0)
 	require.Equal(t, []string{small0}, deviceNames(held), "what a claim holds stays published")
-	assert.NotEmpty(t, repartitioning(&held[0]))
+	assert.NotEmpty(t, switchTaint(&held[0]))
 	assert.Contains(t, strings.Join(deviceNames(devicesOn(t, s.machine, card1)), " "), "-mig-", "the taint is enough for a GPU that is not drained")
 
 	require.Empty(t, k.unprepare(a))

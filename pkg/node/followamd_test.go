@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
@@ -21,8 +22,8 @@ func steerAMD(t *testing.T) *steered {
 	return s
 }
 
-func (s *steered) modes() string {
-	return s.await("no GPUs", func(r *v1beta1.NodeReport) bool { return len(r.GPUs) == 2 }).GPUs[0].Mode
+func (s *steered) modes() v1beta1.GPUModes {
+	return s.await("no GPUs", func(r *v1beta1.NodeReport) bool { return len(r.GPUs) == 2 }).GPUs[0].GPUModes
 }
 
 // The memory mode changes by a new load of the driver, and then the compute mode; what
@@ -31,7 +32,7 @@ func (s *steered) modes() string {
 func TestMemoryModeOfProfile(t *testing.T) {
 	s := steerAMD(t)
 	k, stop := s.start()
-	assert.Equal(t, "SPX NPS1", s.modes())
+	assert.Equal(t, gpunodes.XCP("SPX", "NPS1"), s.modes())
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1beta1.Planning, nothing, to)
 	require.Equal(t, v1beta1.TaskPlanned, task.Phase, task.Message)
@@ -50,7 +51,7 @@ func TestMemoryModeOfProfile(t *testing.T) {
 		return len(devices) == 8
 	}
 	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "the partitions of the new modes are not published")
-	assert.Equal(t, "CPX NPS4", s.modes())
+	assert.Equal(t, gpunodes.XCP("CPX", "NPS4"), s.modes())
 	k.works(nodetest.Allocate(t, s.api, "a", cpx3))
 
 	stop()
@@ -73,7 +74,7 @@ func TestMemoryModeOfProfile(t *testing.T) {
 func TestMemoryModeLost(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
-	assert.Equal(t, "SPX NPS1", s.modes())
+	assert.Equal(t, gpunodes.XCP("SPX", "NPS1"), s.modes())
 	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{MemoryModeLost: true}))
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1beta1.Applying, nothing, to)
@@ -95,7 +96,7 @@ func TestMemoryModeNotAllowed(t *testing.T) {
 	s.await("no report", func(r *v1beta1.NodeReport) bool { return r.GPUCount == 2 })
 	task := s.ask(v1beta1.Planning, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
 	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
-	assert.Contains(t, task.Message, "amd.memoryModes")
+	assert.Contains(t, task.Message, "amd.memoryPartitions")
 }
 
 // A claim that is there when the GPUs are about to change keeps them as they are.
@@ -116,7 +117,7 @@ func TestClaimInTheWayOfProfile(t *testing.T) {
 func TestDriverLeftOut(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
-	assert.Equal(t, "SPX NPS1", s.modes())
+	assert.Equal(t, gpunodes.XCP("SPX", "NPS1"), s.modes())
 	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 40}}}))
 	to := snapshot(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1beta1.Applying, nothing, to)

@@ -82,22 +82,25 @@ func TestForeignPartition(t *testing.T) {
 }
 
 // Which partitions are foreign is unknown after a rollback to a version that cannot read what is applied.
-func TestForeignPartitionIsNotAdoptedBesideAnUnknownProfile(t *testing.T) {
+func TestForeignPartitionIsNotRemovedBesideAnUnknownProfile(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.AdoptForeign = true
+	m.config.RemoveIdleForeign = true
 	_, stop := m.start()
 	stop()
 	m.makeForeign(half0)
 	require.NoError(t, os.WriteFile(m.config.profileFile(), []byte(`{"version":9,"minReader":9}`), 0o600))
 	m.start()
+	unknown := nodetest.AwaitEvent(t, m.api, "ProfileUnknown", m.config.profileFile())
+	assert.Contains(t, unknown, "so the node's profile and its partitions do not change until it can be")
+	assert.Contains(t, unknown, "it has version 9 and needs a plugin that reads version 9, this one reads 1: run the newer version of Tranche")
 	nodetest.AwaitEvent(t, m.api, "ForeignPartition", half0)
 	assert.Equal(t, []string{half0}, m.partitions())
 }
 
-// With AdoptForeign, foreign partitions go as soon as no process uses them.
-func TestForeignPartitionIsAdopted(t *testing.T) {
+// With RemoveIdleForeign, foreign partitions go as soon as no process uses them.
+func TestForeignPartitionIsRemoved(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
-	m.config.AdoptForeign = true
+	m.config.RemoveIdleForeign = true
 	_, stop := m.start()
 	stop()
 	m.makeForeign(half0)

@@ -87,7 +87,7 @@ func (m *monitor) finishReleases(ctx context.Context, pciAddress string) {
 }
 
 // foreignOn lists the foreign partitions of one GPU, and the devices that claims hold and the GPU
-// does not have. With AdoptForeign, it removes foreign partitions that nobody uses, unless it is not
+// does not have. With RemoveIdleForeign, it removes foreign partitions that nobody uses, unless it is not
 // known which ones a profile has.
 func (m *monitor) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partition, []ledger.Device, error) {
 	partitions, missing, err := m.compare(ctx, g.PCIAddress)
@@ -96,10 +96,10 @@ func (m *monitor) foreignOn(ctx context.Context, g *inventory.GPU) ([]gpu.Partit
 	}
 	var left []gpu.Partition
 	for _, f := range partitions {
-		if m.AdoptForeign && m.node.IsManaged() && m.applied.Unread() == nil {
-			err = m.claims.Adopt(context.WithoutCancel(ctx), f)
+		if m.RemoveIdleForeign && m.node.IsManaged() && m.applied.Unread() == nil {
+			err = m.claims.RemoveForeign(context.WithoutCancel(ctx), f)
 			if err == nil {
-				m.events.Note(ctx, names.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is set to adopt", g.Name(), f.Name(), f.ID))
+				m.events.Note(ctx, names.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, because foreignPartitions is RemoveIdle", g.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -151,7 +151,7 @@ func (m *monitor) noteMissing(ctx context.Context, missing map[string][]ledger.D
 }
 
 // reportForeign reports a foreign partition once.
-func (m *monitor) reportForeign(ctx context.Context, g *inventory.GPU, f gpu.Partition, adoption error) {
+func (m *monitor) reportForeign(ctx context.Context, g *inventory.GPU, f gpu.Partition, removal error) {
 	for _, known := range m.publisher.ForeignOn(g.PCIAddress) {
 		if known == f {
 			return
@@ -159,8 +159,8 @@ func (m *monitor) reportForeign(ctx context.Context, g *inventory.GPU, f gpu.Par
 	}
 	m.metrics.Finding(names.EventForeignPartition, nil)
 	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and devices that overlap it are not allocated. To free it, run on the node: %s", g.Name(), f.Name(), f.ID, hardware.Lookup(m.drivers.Of).RemovalCommand(f))
-	if adoption != nil {
-		message += fmt.Sprintf(" (Tranche could not remove it: %v)", adoption)
+	if removal != nil {
+		message += fmt.Sprintf(" (Tranche could not remove it: %v)", removal)
 	}
 	m.events.Warn(ctx, names.EventForeignPartition, message)
 }

@@ -211,12 +211,12 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	if err := slices.DetectFeatures(ctx); err != nil {
 		return err
 	}
-	if p.IgnoreOtherOwners && p.ManagedNodes == nil {
+	if p.IgnoreOtherSystems && p.ManagedNodes == nil {
 		slices.SetOwners(ctx, nil)
 		return nil
 	}
 	err = inventory.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all inventory.Owners) {
-		if p.IgnoreOtherOwners {
+		if p.IgnoreOtherSystems {
 			all = all.Unmanaged()
 		}
 		slices.SetOwners(ctx, all)

@@ -143,7 +143,7 @@ func setAllocatable(t *testing.T, api *fake.Clientset, quantity string) {
 	require.NoError(t, err)
 }
 
-func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
+func TestOtherSystemAppearsAfterPublishing(t *testing.T) {
 	s := steer(newMachine(t, nodetest.NewAPI()))
 	m := s.machine
 	k, stop := s.start()
@@ -152,10 +152,10 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 
 	setAllocatable(t, m.api, "8")
 	tainted := func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherOwner && d.Taints[0].Value == "device-plugin"
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherSystem && d.Taints[0].Value == "device-plugin"
 	}
 	awaitDevices(t, m.api, false, tainted)
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherSystem", ""), "a device plugin serves nvidia.com/gpu: 8 here")
 	report := s.await("the other system is not reported", func(r *v1beta1.NodeReport) bool { return len(r.OtherSystems) == 1 })
 	assert.Contains(t, report.OtherSystems[0], "a device plugin serves nvidia.com/gpu: 8 here")
 	// A restart does not withdraw what may be allocated. It reports again why it is tainted.
@@ -164,17 +164,17 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 	require.Eventually(t, func() bool {
 		list, err := m.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		told := slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != names.EventOtherOwner })
+		told := slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != names.EventOtherSystem })
 		return len(told) == 2
 	}, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, tainted)
 	setAllocatable(t, m.api, "0")
 	awaitDevices(t, m.api, false, untainted)
-	nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "")
+	nodetest.AwaitEvent(t, m.api, "OtherSystemGone", "")
 	s.await("the other system is still reported", func(r *v1beta1.NodeReport) bool { return len(r.OtherSystems) == 0 })
 }
 
-func TestOtherOwnerAtFirstPublish(t *testing.T) {
+func TestOtherSystemAtFirstPublish(t *testing.T) {
 	for name, tt := range map[string]struct {
 		api   *fake.Clientset
 		there func(*machine)
@@ -201,7 +201,7 @@ func TestOtherOwnerAtFirstPublish(t *testing.T) {
 			tt.there(m)
 			_, _ = m.start()
 			awaitDevices(t, m.api, true, untainted)
-			assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), tt.note)
+			assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherSystem", ""), tt.note)
 			require.NoError(t, tt.gone(m))
 			awaitDevices(t, m.api, false, untainted)
 		})
@@ -239,13 +239,13 @@ func TestLabelsDecideNothingAboutOwners(t *testing.T) {
 func TestManagedNodes(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	m.config.ManagedNodes = labels.SelectorFromSet(labels.Set{"tranche.dev/managed": "true"})
-	m.config.IgnoreOtherOwners = true
+	m.config.IgnoreOtherSystems = true
 	label := func(value string) {
 		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"tranche.dev/managed":`+value+`}}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	k, _ := m.start()
-	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", "does not have the labels tranche.dev/managed=true"), "label the node")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherSystem", "does not have the labels tranche.dev/managed=true"), "label the node")
 	assert.Empty(t, nodetest.SlicesOf(t, m.api, names.DriverName))
 	label(`"true"`)
 	awaitDevices(t, m.api, false, untainted)
@@ -253,7 +253,7 @@ func TestManagedNodes(t *testing.T) {
 	k.mustPrepare(c)
 	label("null")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherOwner && d.Taints[0].Value == "unmanaged"
+		return len(d.Taints) == 1 && d.Taints[0].Key == names.TaintOtherSystem && d.Taints[0].Value == "unmanaged"
 	})
 	require.Empty(t, k.unprepare(c))
 	awaitNoSlices(t, m.api)
@@ -261,9 +261,9 @@ func TestManagedNodes(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 }
 
-func TestIgnoreOtherOwners(t *testing.T) {
+func TestIgnoreOtherSystems(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI(nodetest.NVIDIASlice(resourceapi.Device{Name: "gpu-0"})))
-	m.config.IgnoreOtherOwners = true
+	m.config.IgnoreOtherSystems = true
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 }

@@ -184,7 +184,7 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 func TestExtendedResourceIsAReplica(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	m.config.ExtendedResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
-	m.profile("{extendedResource: {as: Replica}, gpus: {pciAddresses: ['" + pci0 + "']}}")
+	m.profile("{extendedResource: {device: GPUReplica}, gpus: {pciBusIDs: ['" + pci0 + "']}}")
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	var serving []string

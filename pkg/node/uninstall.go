@@ -92,7 +92,7 @@ func (p *plugin) clearProfile(ctx context.Context) error {
 	p.monitor.looking.Lock()
 	defer p.monitor.looking.Unlock()
 	err := p.profile.Clear(ctx)
-	if held := p.claims.holdingClaims(); err != nil && len(held) > 0 {
+	if held := p.claims.holdingClaims(); err != nil && len(held) > 0 && p.profile.Unread() == nil {
 		klog.FromContext(ctx).Info("Partitions of the profile stay, because claims hold GPUs", "claims", len(held), "first", held[0].String(), "err", err)
 		return nil
 	}

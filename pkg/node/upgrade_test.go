@@ -59,7 +59,7 @@ func TestUpgradeSignals(t *testing.T) {
 		want []gpu.Vendor
 	}{
 		"nothing":           {node: node(nil, "other")},
-		"ours, all vendors": {node: label(names.LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
+		"ours, all vendors": {node: label(names.LabelDriverUpgrade, names.DriverUpgradeAll), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
 		"ours, one vendor":  {node: label(names.LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
 		"ours, off":         {node: label(names.LabelDriverUpgrade, "false")},
 		"NVIDIA's operator": {node: label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
@@ -89,12 +89,12 @@ func TestDriverUpgrade(t *testing.T) {
 	all := m.awaitPublished()
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
-	m.label(names.LabelDriverUpgrade, "true")
-	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
+	m.label(names.LabelDriverUpgrade, names.DriverUpgradeAll)
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, which the node's label tranche.dev/driver-upgrade=all requests")
 	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
 	assert.Zero(t, tainted(t, m.api, names.TaintUnhealthy))
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
-	m.requireNotReady("it was released for a driver upgrade, which the node's label tranche.dev/driver-upgrade=true requests")
+	m.requireNotReady("it was released for a driver upgrade, which the node's label tranche.dev/driver-upgrade=all requests")
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
 
 	// Pods leave while the old module is still there, and after it is gone.
@@ -214,7 +214,7 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
 	t.Cleanup(func() { m.faults(nvdriver.Faults{}) })
 	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintUnhealthy) > 0 }, 3*nodetest.Patience, nodetest.Tick, "the GPU hangs")
-	m.label(names.LabelDriverUpgrade, "true")
+	m.label(names.LabelDriverUpgrade, names.DriverUpgradeAll)
 	err := <-ended
 	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin restarts without it")
 	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")
@@ -250,7 +250,7 @@ func TestDriverThatNeedsANewProcess(t *testing.T) {
 	go func() { ended <- Run(nodetest.Quiet(t.Context()), m.config, m.api) }()
 	m.register()
 	m.awaitPublished()
-	m.label(names.LabelDriverUpgrade, "true")
+	m.label(names.LabelDriverUpgrade, names.DriverUpgradeAll)
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "NVIDIA")
 	m.label(names.LabelDriverUpgrade, "")
 	require.ErrorContains(t, <-ended, "the NVIDIA driver was replaced, so the plugin restarts: libnvidia-ml.so.1 was replaced")

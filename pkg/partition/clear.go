@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/klog/v2"
 
@@ -13,10 +14,14 @@ import (
 // claims or people may have set it, and a change may need a reset or a driver reload.
 //
 // It skips GPUs that do not answer: the next reset removes their partitions. The error
-// names what could not be removed; Clear can be called again.
+// names what could not be removed; Clear can be called again. It fails if the journal cannot be
+// read, or needs a newer version.
 func (n *Node) Clear(ctx context.Context) error {
 	n.working.Lock()
 	defer n.working.Unlock()
+	if err := n.Unread(); err != nil {
+		return fmt.Errorf("the static partitions of this node stay, because %s, which records them, cannot be used: %w", n.File, err)
+	}
 	if in := n.journal(); in.Applying == nil && in.Applied.Snapshot.Hash == "" {
 		return nil
 	}

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -80,6 +82,23 @@ func TestClearThatFails(t *testing.T) {
 	p.hardware.before = nil
 	require.NoError(t, n.Clear(t.Context()))
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0", "gpu-0000-02-00-0 on"}, p.hardware.state())
+}
+
+// After a rollback, what a newer version has made does not stay behind silently.
+func TestClearBesideANewerJournal(t *testing.T) {
+	p, n := startPlace(t, hopper)
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
+	require.NoError(t, os.WriteFile(p.file, []byte(`{"version": 9, "minReader": 9}`), 0o600))
+	before := p.hardware.state()
+	later, err := p.open()
+	require.Error(t, err)
+	for _, n := range []*Node{n, later} {
+		err := n.Clear(t.Context())
+		require.ErrorAs(t, err, new(*durable.NewerError))
+		require.ErrorContains(t, err, p.file)
+		require.ErrorContains(t, err, "run the newer version of Tranche on this node again")
+	}
+	assert.Equal(t, before, p.hardware.state())
 }
 
 // The driver dies at each point of it in turn, and the next one finishes.

@@ -141,7 +141,7 @@ func (n *Node) refusal(changes profile.Changes) error {
 		errs = append(errs, about(unfit(r.Why), r.GPU))
 	}
 	if step := memoryStep(changes); step != nil && !n.MemoryModes {
-		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryModes.enabled=true allows", step))
+		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryPartitions.enabled=true allows", step))
 		errs = append(errs, about(err, withMemoryStep(changes)...))
 	}
 	for _, p := range changes.Foreign {

@@ -202,7 +202,7 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	task := p.start().Plan(t.Context(), w)
 	assert.Equal(t, v1beta1.TaskRefused, task.Phase)
 	assert.Equal(t, names.ReasonProfileDoesNotFit, task.Reason)
-	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes.enabled=true")
+	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryPartitions.enabled=true")
 	p.follow(p.start(), p.profile("cpx", map[string]profile.Layout{mi300: {Compute: "CPX"}}))
 }
 

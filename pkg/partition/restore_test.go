@@ -15,7 +15,7 @@ func TestRestoreAfterReboot(t *testing.T) {
 	layouts := map[string]profile.Layout{hopper: static(two...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}, mi300b: {Compute: "CPX"}}
 	applied := []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4"}
 	lost := []string{"gpu-0000-01-00-0 off", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 SPX NPS1", "gpu-0000-82-00-0 SPX NPS1"}
-	const noMemory = "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes.enabled=true allows"
+	const noMemory = "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryPartitions.enabled=true allows"
 	for name, tt := range map[string]struct {
 		forbidden bool
 		hold      []gpu.Placement

@@ -44,7 +44,7 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			m := nvidiaMachine(t, model, "  migMode: disabled\n")
 			m.walk([]v1beta1.ProfileSnapshot{
-				migWish("whole", v1beta1.MIGDisabled), migWish("dynamic", v1beta1.MIGDynamic), migWish("enabled", v1beta1.MIGEnabled),
+				migWish("whole", v1beta1.MIGDisabled), migWish("dynamic", v1beta1.MIGDynamic), migWish("enabled", v1beta1.MIGNoPartitions),
 				migWish("balanced", v1beta1.MIGStatic, part("2g", 1), ones), migWish("ones", v1beta1.MIGStatic, ones),
 			})
 			m.follow(migWish("ones", v1beta1.MIGStatic, ones))

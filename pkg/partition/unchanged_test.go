@@ -17,7 +17,7 @@ import (
 const first, second = "0000:1b:00.0", "0000:43:00.0"
 
 func at(address string) *v1beta1.GPUSelector {
-	return &v1beta1.GPUSelector{PCIAddresses: []string{address}}
+	return &v1beta1.GPUSelector{PCIBusIDs: []string{address}}
 }
 
 func static(parts ...v1beta1.StaticPartition) *v1beta1.MIG {
@@ -56,7 +56,7 @@ func TestUnchangedOnSimulatedMIG(t *testing.T) {
 			require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
 			require.NoError(t, m.nvidia.Destroy(t.Context(), layout.Static[0]))
 			drifted := m.state()[1]
-			again := ruleWish("again", v1beta1.Rule{GPUs: at(first), MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}}, keep)
+			again := ruleWish("again", v1beta1.Rule{GPUs: at(first), MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}}, keep)
 			task = m.node.Plan(t.Context(), again)
 			require.Len(t, task.Changes, 1)
 			assert.Equal(t, "MIG mode on", task.Changes[0].Description)

@@ -35,18 +35,18 @@ func profiles() []cluster.Profile {
 	}
 	balanced := static("1g.10gb", ptr.To(int32(2)))
 	balanced.Partitions = append(balanced.Partitions, v1beta1.StaticPartition{Profile: "3g.40gb"})
-	two, replica := int32(2), &v1beta1.ExtendedResource{As: v1beta1.AsReplica}
+	two, replica := int32(2), &v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}
 	return cluster.Profiles([]v1beta1.PartitionProfile{
 		profile("dynamic"),
 		profile("all-1g.10gb", v1beta1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
 		profile("all-balanced", v1beta1.Rule{GPUs: nvidia, MIG: balanced}),
 		profile("cpx-nps4", v1beta1.Rule{GPUs: amd, XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
-		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{Enabled: ptr.To(false)}}),
-		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGEnabled}},
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIG: v1beta1.MIGIncapable}, ExtendedResource: replica}, v1beta1.Rule{Unchanged: true}),
+		profile("whole", v1beta1.Rule{GPUs: nvidia, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}, Sharing: &v1beta1.Sharing{WholeGPUs: ptr.To(false)}}),
+		profile("rest", v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIGSupport: v1beta1.MIGCapable, Indexes: []int32{1}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{MIGSupport: v1beta1.MIGIncapable}, ExtendedResource: replica}, v1beta1.Rule{Unchanged: true}),
 		profile("mixture",
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
-			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{ProductNames: []string{"*H100*"}, Count: &two}, MIG: &v1beta1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
+			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{0}, PCIBusIDs: []string{"0000:c1:00.0"}}},
 			v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Count: &two}, ExtendedResource: replica},
 			v1beta1.Rule{Sharing: &v1beta1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1beta1.TimeSlicing}}),
 	}, []v1beta1.GPUNode{
@@ -59,7 +59,8 @@ func profiles() []cluster.Profile {
 
 func TestProfiles(t *testing.T) {
 	all := profiles()
-	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
+	assert.Equal(t, "nvidia: partitions 1g.10gb", all[0].Says())
+	assert.Equal(t, [][]string{{"node-a", "node-b"}, {"node-a", "node-b"}}, [][]string{all[0].Desired, all[0].Applied})
 	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all) })
 	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil) }))
 }
@@ -74,12 +75,12 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1beta1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
+		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, &node.GPUNode, now) })
 	}
 }
 
 func TestDrawNode(t *testing.T) {
-	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
 	spec.Annotations = nil // a person set it
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
 	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
@@ -88,16 +89,14 @@ func TestDrawNode(t *testing.T) {
 	byDefault.Status.Desired.Source = v1beta1.FromDefault
 	for name, n := range map[string]*gpunodes.Node{
 		"node": spec,
-		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
+		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").
 			Switches(v1beta1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
 			Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profileName spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profileName of its GPUNode is not set"),
 	} {
-		checkDrawn(t, name, func(p *Page) {
-			DrawNode(p, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
-		})
+		checkDrawn(t, name, func(p *Page) { DrawNode(p, &n.GPUNode, now) })
 	}
 }
 

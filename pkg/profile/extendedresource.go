@@ -9,39 +9,39 @@ import (
 )
 
 // noDevice is the kind of an extended resource that means no device.
-const noDevice v1beta1.ExtendedResourceKind = "None"
+const noDevice v1beta1.ExtendedResourceDevice = "None"
 
 // meaning is what the vendor's extended resource means with the layout of the GPU. A GPU that is
 // not offered in partitions alone has whole GPUs or their replicas instead of partitions, as with
 // strategy single of NVIDIA's device plugin.
 func (d Desired) meaning() v1beta1.ExtendedResource {
 	r := d.ExtendedResource
-	if r.Profile != "" || r.As != v1beta1.AsPartition && r.As != v1beta1.AsPartitionReplica {
+	if r.Profile != "" || r.Device != v1beta1.DevicePartition && r.Device != v1beta1.DevicePartitionReplica {
 		return r
 	}
 	switch profiles := d.Layout.partitions(); {
 	case len(profiles) > 1:
-		return v1beta1.ExtendedResource{As: noDevice}
+		return v1beta1.ExtendedResource{Device: noDevice}
 	case len(profiles) == 1:
-		return v1beta1.ExtendedResource{As: r.As, Profile: profiles[0]}
-	case r.As == v1beta1.AsPartitionReplica:
-		return v1beta1.ExtendedResource{As: v1beta1.AsReplica}
+		return v1beta1.ExtendedResource{Device: r.Device, Profile: profiles[0]}
+	case r.Device == v1beta1.DevicePartitionReplica:
+		return v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}
 	}
-	return v1beta1.ExtendedResource{As: v1beta1.AsWhole}
+	return v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU}
 }
 
 // Means reports whether the vendor's extended resource stands for a placement.
 func (d Desired) Means(p gpu.Placement) bool {
 	replica := p.Share != nil && p.Share.By == gpu.ByFraction
 	whole := p.Base().Type == gpu.TypeGPU
-	switch r := d.meaning(); r.As {
+	switch r := d.meaning(); r.Device {
 	case noDevice:
 		return false
-	case v1beta1.AsReplica:
+	case v1beta1.DeviceGPUReplica:
 		return replica && whole
-	case v1beta1.AsPartition:
+	case v1beta1.DevicePartition:
 		return p.Share == nil && !whole && p.Profile == r.Profile
-	case v1beta1.AsPartitionReplica:
+	case v1beta1.DevicePartitionReplica:
 		return replica && !whole && p.Profile == r.Profile
 	}
 	return p.Type == gpu.TypeGPU
@@ -74,7 +74,7 @@ func (d Desired) SharedPartitions() []SharedPartition {
 	for _, profile := range d.Partitions {
 		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
 	}
-	if r := d.meaning(); r.As == v1beta1.AsPartitionReplica {
+	if r := d.meaning(); r.Device == v1beta1.DevicePartitionReplica {
 		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == r.Profile })
 		if i < 0 {
 			all = append(all, SharedPartition{Profile: r.Profile})

@@ -32,9 +32,9 @@ func (c *compiler) mig(path string, m *v1beta1.MIG) *v1beta1.MIG {
 		if len(m.Partitions) == 0 {
 			c.Add(strict.Key(path, "partitions"), "is missing: mode Static makes the partitions that it names")
 		}
-	case "", v1beta1.MIGDynamic, v1beta1.MIGEnabled, v1beta1.MIGDisabled:
+	case "", v1beta1.MIGDynamic, v1beta1.MIGNoPartitions, v1beta1.MIGDisabled:
 	default:
-		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s, %s or %s", m.Mode, v1beta1.MIGDynamic, v1beta1.MIGStatic, v1beta1.MIGEnabled, v1beta1.MIGDisabled)
+		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s, %s or %s", m.Mode, v1beta1.MIGDynamic, v1beta1.MIGStatic, v1beta1.MIGNoPartitions, v1beta1.MIGDisabled)
 		return m
 	}
 	if m.Partitions != nil && !static {

@@ -17,7 +17,7 @@ func TestUnfitLayoutAlone(t *testing.T) {
 	gpus := inventory.Hardware("n")
 	rules := []v1beta1.Rule{{
 		MIG:              &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g.5gb", Count: ptr.To[int32](8)}}},
-		ExtendedResource: &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.5gb"},
+		ExtendedResource: &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "1g.5gb"},
 	}}
 	p, err := FromRules("eight", rules)
 	require.NoError(t, err)

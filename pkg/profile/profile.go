@@ -41,7 +41,7 @@ func Unset() *Profile { return &Profile{} }
 func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
 	if c.ExtendedResource.Profile != "" && vendorOf(c.ExtendedResource.Profile) != vendor {
-		c.ExtendedResource = v1beta1.ExtendedResource{As: v1beta1.AsWhole}
+		c.ExtendedResource = v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU}
 	}
 	if vendor != gpu.NVIDIA {
 		c.Strategy, c.TimeSlice, c.ExclusiveProcess = gpu.TimeSlicing, "", false

@@ -34,11 +34,11 @@ func TestSettingsOfARule(t *testing.T) {
 	}{
 		"nothing":            {"{}", h100, func(*Desired) {}},
 		"empty sharing":      {"{sharing: {}}", h100, func(*Desired) {}},
-		"off":                {"{sharing: {enabled: false}}", h100, func(c *Desired) { c.Shared = false }},
+		"off":                {"{sharing: {wholeGPUs: false}}", h100, func(c *Desired) { c.Shared = false }},
 		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Desired) { c.Replicas = 1 }},
 		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
 		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
-		"one client":         {"{sharing: {oneClient: true}}", h100, func(c *Desired) { c.OneClient = true }},
+		"one client":         {"{sharing: {failRequestsGreaterThanOne: true}}", h100, func(c *Desired) { c.FailRequestsGreaterThanOne = true }},
 		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Desired) { c.TimeSlice = gpu.LongSlice }},
 		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Desired) { c.TimeSlice = gpu.DefaultSlice }},
 		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {
@@ -47,15 +47,15 @@ func TestSettingsOfARule(t *testing.T) {
 		"partitions":    {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Desired) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
 		"by fraction":   {"{sharing: {partitions: {profiles: [1g.24gb-me], units: [Memory, Fraction]}}}", h100, func(c *Desired) { c.Partitions, c.PartitionBases = []string{"1g.24gb-me"}, gpu.Bases() }},
 		"only fraction": {"{sharing: {partitions: {profiles: [1g.10gb], units: [Fraction]}}}", h100, func(c *Desired) { c.Partitions, c.PartitionBases = []string{"1g.10gb"}, []gpu.Basis{gpu.ByFraction} }},
-		"whole":         {"{extendedResource: {as: Whole}}", h100, func(*Desired) {}},
-		"replica":       {"{extendedResource: {as: Replica}}", h100, func(c *Desired) { c.ExtendedResource.As = v1beta1.AsReplica }},
-		"partition": {"{extendedResource: {as: Partition, profile: 1g.10gb+me}}", h100, func(c *Desired) {
-			c.ExtendedResource = v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb+me"}
+		"whole":         {"{extendedResource: {device: GPU}}", h100, func(*Desired) {}},
+		"replica":       {"{extendedResource: {device: GPUReplica}}", h100, func(c *Desired) { c.ExtendedResource.Device = v1beta1.DeviceGPUReplica }},
+		"partition": {"{extendedResource: {device: Partition, profile: 1g.10gb+me}}", h100, func(c *Desired) {
+			c.ExtendedResource = v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "1g.10gb+me"}
 		}},
-		"AMD": {"{gpus: {vendor: amd}, extendedResource: {as: Partition, profile: cpx}, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) {
-			c.ExtendedResource, c.Partitions = v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "cpx"}, []string{"cpx", "dpx"}
+		"AMD": {"{gpus: {vendor: amd}, extendedResource: {device: Partition, profile: cpx}, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) {
+			c.ExtendedResource, c.Partitions = v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "cpx"}, []string{"cpx", "dpx"}
 		}},
-		"both vendors":  {"{extendedResource: {as: Partition, profile: 1g.10gb}, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
+		"both vendors":  {"{extendedResource: {device: Partition, profile: 1g.10gb}, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
 		"MPS for all":   {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
 		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {}},
 	} {
@@ -83,15 +83,15 @@ func TestSelectors(t *testing.T) {
 		"all":            {"[{sharing: {replicas: 2}}]", 2, 2, 2},
 		"empty selector": {"[{gpus: {}, sharing: {replicas: 2}}]", 2, 2, 2},
 		"vendor":         {"[{gpus: {vendor: nvidia}, sharing: {replicas: 2}}]", 2, 2, none},
-		"product":        {`[{gpus: {products: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
-		"glob":           {`[{gpus: {products: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
-		"not a part":     {`[{gpus: {products: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"no expression":  {`[{gpus: {products: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"address":        {"[{gpus: {pciAddresses: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
+		"product":        {`[{gpus: {productNames: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
+		"glob":           {`[{gpus: {productNames: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
+		"not a part":     {`[{gpus: {productNames: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"no expression":  {`[{gpus: {productNames: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"address":        {"[{gpus: {pciBusIDs: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
 		"index":          {"[{gpus: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
 		"all must fit":   {"[{gpus: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
 		"first wins":     {`[{gpus: {indexes: [5]}, sharing: {replicas: 2}}, {gpus: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
-		"no merging":     {`[{gpus: {vendor: nvidia}, extendedResource: {as: Replica}}, {sharing: {replicas: 4}}]`, none, none, 4},
+		"no merging":     {`[{gpus: {vendor: nvidia}, extendedResource: {device: GPUReplica}}, {sharing: {replicas: 4}}]`, none, none, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, "{rules: "+tt.rules+"}")
@@ -158,29 +158,29 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"units":              {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Compute]}}}", `sharing.partitions.units[1]: is "Compute", it can be Memory or Fraction`},
 		"no units":           {"{sharing: {partitions: {profiles: [cpx], units: []}}}", "sharing.partitions.units: names nothing; leave it out"},
 		"unit twice":         {"{sharing: {partitions: {profiles: [cpx], units: [Memory, Memory]}}}", "sharing.partitions.units[1]: is Memory for the second time"},
-		"resource":           {"{extendedResource: {as: Half}}", `p.yaml: spec.rules[0].extendedResource.as: is "Half", it can be Whole, Replica, Partition, PartitionReplica`},
-		"resource of what":   {"{extendedResource: {profile: cpx}}", "spec.rules[0].extendedResource.as: is missing; it can be Whole, Replica, Partition, PartitionReplica"},
-		"resource profile":   {"{extendedResource: {as: Partition, profile: spx}}", `extendedResource.profile: is "spx", which is not a profile`},
-		"resource of whole":  {"{extendedResource: {as: Whole, profile: cpx}}", "extendedResource.profile: is for as: Partition only"},
-		"resource with MPS":  {"{sharing: {strategy: MPS}, extendedResource: {as: PartitionReplica}}", "extendedResource.as: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing"},
+		"resource":           {"{extendedResource: {device: Half}}", `p.yaml: spec.rules[0].extendedResource.device: is "Half", it can be GPU, GPUReplica, Partition, PartitionReplica`},
+		"resource of what":   {"{extendedResource: {profile: cpx}}", "spec.rules[0].extendedResource.device: is missing; it can be GPU, GPUReplica, Partition, PartitionReplica"},
+		"resource profile":   {"{extendedResource: {device: Partition, profile: spx}}", `extendedResource.profile: is "spx", which is not a profile`},
+		"resource of whole":  {"{extendedResource: {device: GPU, profile: cpx}}", "extendedResource.profile: is for device: Partition only"},
+		"resource with MPS":  {"{sharing: {strategy: MPS}, extendedResource: {device: PartitionReplica}}", "extendedResource.device: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing"},
 		"replicas of others": {"{sharing: {partitions: {profiles: [1g.10gb], replicas: [{profile: 3g.40gb, count: 2}]}}}", "sharing.partitions.replicas[0].profile: is 3g.40gb, which is not among profiles"},
 		"replicas twice":     {"{sharing: {partitions: {profiles: [cpx], replicas: [{profile: cpx, count: 2}, {profile: cpx, count: 3}]}}}", "replicas[1].profile: is cpx for the second time"},
 		"no replicas at all": {"{sharing: {partitions: {profiles: [cpx], replicas: [{profile: cpx, count: 0}]}}}", "replicas[0].count: is 0, it can be 1 to 1000"},
-		"MIG names":          {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Replica}}}}", "sharing.partitions.extendedResource.as: is Replica, a share by fraction: add Fraction to units"},
-		"no such MIG names":  {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {as: Whole}}}}", `sharing.partitions.extendedResource.as: is "Whole", it can be Partition or Replica`},
-		"resource case":      {"{extendedResource: {as: replica}}", `extendedResource.as: is "replica"; did you mean Replica?`},
-		"no replicas to get": {"{sharing: {enabled: false}, extendedResource: {as: Replica}}", "extendedResource.as: is Replica, and sharing.enabled is false: there are no replicas"},
-		"resource of AMD":    {"{gpus: {vendor: nvidia}, extendedResource: {as: Partition, profile: cpx}}", "extendedResource.profile: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
+		"MIG names":          {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {device: PartitionReplica}}}}", "sharing.partitions.extendedResource.device: is PartitionReplica, a share by fraction: add Fraction to units"},
+		"no such MIG names":  {"{sharing: {partitions: {profiles: [1g.10gb], extendedResource: {device: GPU}}}}", `sharing.partitions.extendedResource.device: is "GPU", it can be Partition or PartitionReplica`},
+		"resource case":      {"{extendedResource: {device: gpuReplica}}", `extendedResource.device: is "gpuReplica"; did you mean GPUReplica?`},
+		"no replicas to get": {"{sharing: {wholeGPUs: false}, extendedResource: {device: GPUReplica}}", "extendedResource.device: is GPUReplica, and sharing.wholeGPUs is false: there are no replicas"},
+		"resource of AMD":    {"{gpus: {vendor: nvidia}, extendedResource: {device: Partition, profile: cpx}}", "extendedResource.profile: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
 		"vendor":             {"{gpus: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].gpus.vendor: is "NVIDIA", it can be nvidia or amd`},
-		"address":            {"{gpus: {pciAddresses: [c1:00.0]}}", `gpus.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
-		"no addresses":       {"{gpus: {pciAddresses: []}}", "gpus.pciAddresses: names nothing; leave it out"},
-		"empty product":      {`{gpus: {products: [""]}}`, "gpus.products[0]: is empty"},
+		"address":            {"{gpus: {pciBusIDs: [c1:00.0]}}", `gpus.pciBusIDs[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
+		"no addresses":       {"{gpus: {pciBusIDs: []}}", "gpus.pciBusIDs: names nothing; leave it out"},
+		"empty product":      {`{gpus: {productNames: [""]}}`, "gpus.productNames[0]: is empty"},
 		"negative index":     {"{gpus: {indexes: [0, -1]}}", "gpus.indexes[1]: is -1, the first GPU is 0"},
 		"index twice":        {"{gpus: {indexes: [1, 1]}}", "gpus.indexes[1]: is there twice"},
 		"PCI ids":            {"{gpus: {pciIDs: [0x2330, '233010DE']}}", `gpus.pciIDs[0]: must be a string, not 9008: put it in quotes`},
 		"short PCI id":       {"{gpus: {pciIDs: ['0x2330']}}", `gpus.pciIDs[0]: is "0x2330", it must be device and vendor like 0x233010DE, or with the subsystem's like 0x233010DE:0x16C110DE`},
 		"no GPUs":            {"{gpus: {count: 0}}", "gpus.count: is 0, it must be at least 1"},
-		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static, Enabled or Disabled`},
+		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static, NoPartitions or Disabled`},
 		"MIG off as YAML":    {"{mig: {mode: Off}}", `mig.mode: must be a string, not false: put it in quotes`},
 		"MIG on AMD":         {"{gpus: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition"},
 		"AMD on NVIDIA":      {"{gpus: {vendor: nvidia}, xcp: {}}", "spec.rules[0].xcp: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig"},
@@ -202,7 +202,7 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"too many rules":     {strings.Repeat("{gpus: {count: 1}},", 17), "spec.rules: has 17 entries, it can have 16"},
 		"too many indexes":   {"{gpus: {indexes: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}}", "gpus.indexes: has 17 entries, it can have 16"},
 		"never reached":      {"{}, {gpus: {vendor: amd}}", "spec.rules[1]: holds for no GPU, because the rule before it selects every GPU"},
-		"two at once":        {"{sharing: {replicas: 0}}, {extendedResource: {as: Half}}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
+		"two at once":        {"{sharing: {replicas: 0}}, {extendedResource: {device: Half}}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse("p.yaml", []byte(head+"spec: {rules: ["+tt.rule+"]}"))
@@ -229,9 +229,9 @@ func TestOtherObjectsAreRefused(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"{}", "{rules: [{}]}",
-		"{rules: [{gpus: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
-		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, extendedResource: {as: Replica}}]}",
-		"{rules: [{gpus: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {as: Partition, profile: 1g.10gb}}]}",
+		"{rules: [{gpus: {vendor: amd, productNames: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
+		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, failRequestsGreaterThanOne: true}, extendedResource: {device: GPUReplica}}]}",
+		"{rules: [{gpus: {pciBusIDs: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, extendedResource: {device: Partition, profile: 1g.10gb}}]}",
 	} {
 		f.Add([]byte(head + "spec: " + spec))
 	}
@@ -264,5 +264,5 @@ func sane(t *testing.T, c Desired, vendor gpu.Vendor) {
 		require.Equal(t, vendor, vendorOf(profile))
 		require.NotContains(t, profile, "+")
 	}
-	require.False(t, c.ExtendedResource.As == v1beta1.AsReplica && !c.Shared)
+	require.False(t, c.ExtendedResource.Device == v1beta1.DeviceGPUReplica && !c.Shared)
 }

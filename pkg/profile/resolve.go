@@ -172,14 +172,14 @@ func (r *resolver) unchanged(g *gpu.GPU, memory memoryChoice) Layout {
 func (r *resolver) mig(g *gpu.GPU, path string, m *v1beta1.MIG) Layout {
 	var s Layout
 	capable := len(MIGProfiles(g)) > 0
-	restricted := m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGEnabled || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
+	restricted := m.Mode == v1beta1.MIGStatic || m.Mode == v1beta1.MIGNoPartitions || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
 		r.add(path, g, "%s does not support MIG: put a rule for it before this one, or select other GPUs", cmp.Or(g.ProductName, "it"))
 	case !capable:
 	case m.Mode == v1beta1.MIGDisabled:
 		s.Partitioning = PartitioningOff
-	case m.Mode == v1beta1.MIGEnabled:
+	case m.Mode == v1beta1.MIGNoPartitions:
 		s.Partitioning = PartitioningStatic
 	case m.Mode == v1beta1.MIGStatic:
 		s.Partitioning = PartitioningStatic

@@ -63,11 +63,11 @@ func TestShapes(t *testing.T) {
 		"nothing":              {"h100x8", "[]", []string{""}},
 		"sharing only":         {"h100x8", "[{sharing: {replicas: 2}}]", []string{""}},
 		"off":                  {"h100x8", "[{mig: {mode: Disabled}}]", []string{"Off"}},
-		"MIG mode only":        {"h100x8", "[{mig: {mode: Enabled}}]", []string{"Static"}},
-		"MIG mode out of mode": {"a100-80x8-mig-off", "[{mig: {mode: Enabled}}]", []string{"Static"}},
-		"those with MIG": {"mixed", "[{gpus: {mig: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {mig: Capable}, mig: {mode: Enabled}}, {gpus: {mig: Incapable}, extendedResource: {as: Replica}, mig: {}}]",
+		"MIG mode only":        {"h100x8", "[{mig: {mode: NoPartitions}}]", []string{"Static"}},
+		"MIG mode out of mode": {"a100-80x8-mig-off", "[{mig: {mode: NoPartitions}}]", []string{"Static"}},
+		"those with MIG": {"mixed", "[{gpus: {migSupport: Capable, count: 5}, mig: {mode: Disabled}}, {gpus: {migSupport: Capable}, mig: {mode: NoPartitions}}, {gpus: {migSupport: Incapable}, extendedResource: {device: GPUReplica}, mig: {}}]",
 			[]string{"Off", "Off", "Off", "Off", "Off", "Static", "Static", "", "", "Static"}},
-		"AMD is not without MIG": {"mi300x8", "[{gpus: {mig: Incapable}}, {xcp: {computePartition: CPX}}]", []string{"CPX"}},
+		"AMD is not without MIG": {"mi300x8", "[{gpus: {migSupport: Incapable}}, {xcp: {computePartition: CPX}}]", []string{"CPX"}},
 		"unchanged":              {"h100x8", "[{gpus: {count: 1}, mig: {mode: Disabled}}, {unchanged: true}]", []string{"Off", ""}},
 		"dynamic":                {"h100x8", "[{mig: {}}]", []string{"dynamic"}},
 		"profiles":               {"h100x8", "[{mig: {profiles: [3g.40gb, 1g, 1g.10gb]}}]", []string{"dynamic 1g.10gb 3g.40gb"}},
@@ -78,7 +78,7 @@ func TestShapes(t *testing.T) {
 		"profiles out of mode":   {"a100-80x8-mig-off", "[{mig: {profiles: [1g]}}]", []string{"dynamic 1g.10gb"}},
 		"by count": {"h100x8", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 7g, count: 1}]}}, {gpus: {count: 1}, mig: {mode: Disabled}}, {mig: {}}]",
 			[]string{"Static 7g.80gb@0", "Static 7g.80gb@0", "Off", "dynamic"}},
-		"by PCI ids": {"mixed", `[{gpus: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {gpus: {products: ["*A100*"]}, mig: {profiles: [1g]}}]`,
+		"by PCI ids": {"mixed", `[{gpus: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {gpus: {productNames: ["*A100*"]}, mig: {profiles: [1g]}}]`,
 			[]string{"Off", "Off", "Off", "Off", "dynamic 1g.10gb", "dynamic 1g.10gb", "dynamic 1g.10gb", "", "", "", ""}},
 		"other PCI ids":     {"h100x8", `[{gpus: {pciIDs: ["0x20B010DE", "0x233010DE:0x16C110DE"]}, mig: {mode: Disabled}}]`, []string{""}},
 		"without MIG":       {"l4x4", "[{mig: {}}]", []string{""}},
@@ -109,7 +109,7 @@ func TestShapes(t *testing.T) {
 func TestResolveSharesAsForDoes(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		gpus := machine(t, name)
-		s := fromRules(t, "[{gpus: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, extendedResource: {as: Replica}}]")
+		s := fromRules(t, "[{gpus: {productNames: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, extendedResource: {device: GPUReplica}}]")
 		got, err := s.Resolve(gpus, nil)
 		require.NoError(t, err)
 		for i := range gpus {
@@ -150,11 +150,11 @@ func TestUnchanged(t *testing.T) {
 		assert.Equal(t, 3, got[g.PCIAddress].Replicas)
 	}
 	// The mode that they are in is no change.
-	got, err = fromRules(t, "[{gpus: {pciAddresses: ['"+gpus[3].PCIAddress+"']}, xcp: {memoryPartition: NPS1}}, {unchanged: true}]").Resolve(gpus, there)
+	got, err = fromRules(t, "[{gpus: {pciBusIDs: ['"+gpus[3].PCIAddress+"']}, xcp: {memoryPartition: NPS1}}, {unchanged: true}]").Resolve(gpus, there)
 	require.NoError(t, err)
 	assert.Equal(t, Layout{Compute: "CPX", Memory: "NPS1"}, got[gpus[2].PCIAddress].Layout)
 	assert.Equal(t, layouts[gpus[0].PCIAddress], got[gpus[0].PCIAddress].Layout)
-	_, err = fromRules(t, "[{unchanged: true, extendedResource: {as: Partition, profile: 1g.10gb+me}}]").Resolve(gpus[:1], there)
+	_, err = fromRules(t, "[{unchanged: true, extendedResource: {device: Partition, profile: 1g.10gb+me}}]").Resolve(gpus[:1], there)
 	assert.ErrorContains(t, err, "is 1g.10gb+me, which the rule does not offer")
 }
 
@@ -184,7 +184,7 @@ func TestWhatDoesNotFit(t *testing.T) {
 			[]string{"spec.rules[0].mig.partitions: GPUs gpu-0000-1b-00-0, gpu-0000-43-00-0, gpu-0000-52-00-0, gpu-0000-61-00-0 and 4 more: 1g.10gb x 8 do not fit: at most 7"}},
 		"no MIG": {"l4x4", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 does not support MIG: put a rule for it before this one, or select other GPUs"}},
-		"MIG mode without MIG":  {"l4x4", "[{mig: {mode: Enabled}}]", []string{"NVIDIA L4 does not support MIG"}},
+		"MIG mode without MIG":  {"l4x4", "[{mig: {mode: NoPartitions}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"memory of unchanged":   {"mi300x8", "[{gpus: {indexes: [0]}, unchanged: true}, {xcp: {memoryPartition: NPS4}}]", []string{"spec.rules[1].xcp.memoryPartition: GPU gpu-0000-05-00-0: is NPS4, and another rule leaves GPUs unchanged, which are in NPS1: all AMD GPUs of a node share the memory mode"}},
 		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 does not support MIG"}},
 		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 does not support MIG"}},
@@ -197,17 +197,17 @@ func TestWhatDoesNotFit(t *testing.T) {
 		"memory mode":           {"mi300a4", "[{xcp: {memoryPartition: NPS4}}]", []string{"spec.rules[0].xcp.memoryPartition: GPUs gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the GPU does not have; it has NPS1"}},
 		"two memory modes":      {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {memoryPartition: NPS1}}]", []string{"spec.rules[1].xcp.memoryPartition: is NPS1, and spec.rules[0].xcp.memoryPartition is NPS4: all AMD GPUs of a node share the memory mode"}},
 		"memory of all GPUs":    {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {computePartition: DPX}}]", []string{"spec.rules[1].xcp.computePartition: GPUs", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
-		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Replica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].extendedResource.as: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
-		"resource of nothing":   {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"extendedResource.profile: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
-		"resource, not allowed": {"h100x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: 1g.10gb}, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
-		"resource of a mode":    {"mi300x8", "[{gpus: {count: 1}, extendedResource: {as: Partition, profile: dpx}, xcp: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
+		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: GPUReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].extendedResource.device: GPU gpu-0000-1b-00-0: is GPUReplica, a share of the whole GPU, which the rule does not offer"}},
+		"resource of nothing":   {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: 1g.10gb}, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"extendedResource.profile: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
+		"resource, not allowed": {"h100x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: 1g.10gb}, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
+		"resource of a mode":    {"mi300x8", "[{gpus: {count: 1}, extendedResource: {device: Partition, profile: dpx}, xcp: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
 		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, xcp: {computePartition: TPX}}, {gpus: {count: 3}}]",
 			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := rulesOf(t, tt.rules)
 			if tt.want == nil { // a rule after one for all GPUs is refused before
-				rules[0].GPUs = &v1beta1.GPUSelector{Products: []string{"*"}}
+				rules[0].GPUs = &v1beta1.GPUSelector{ProductNames: []string{"*"}}
 				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].xcp.computePartition: ", "spec.rules[1].gpus.count: is 3, and the node has 0"}
 			}
 			s, err := FromRules("p", rules)
@@ -227,7 +227,7 @@ func TestAMDGPUWithoutModes(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
 	gpus := inv.Hardware("node")
-	got, err := fromRules(t, "[{gpus: {products: ['*MI300*']}, xcp: {computePartition: CPX, memoryPartition: NPS4}}, {xcp: {computePartition: SPX}}]").Resolve(gpus, nil)
+	got, err := fromRules(t, "[{gpus: {productNames: ['*MI300*']}, xcp: {computePartition: CPX, memoryPartition: NPS4}}, {xcp: {computePartition: SPX}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
 	for _, g := range gpus {
 		want := "CPXNPS4"
@@ -255,7 +255,7 @@ func TestAMDGPUWithoutModes(t *testing.T) {
 func TestMemoryModeThatOneGPULacks(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
 	require.NoError(t, err)
-	_, err = fromRules(t, "[{gpus: {products: ['*MI300X*']}, xcp: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
+	_, err = fromRules(t, "[{gpus: {productNames: ['*MI300X*']}, xcp: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
 	require.ErrorContains(t, err, "spec.rules[0].xcp.memoryPartition: GPU gpu-0000-11-00-0: is NPS4, all AMD GPUs of a node share the memory mode, and this one has NPS1")
 }
 

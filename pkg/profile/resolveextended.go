@@ -11,15 +11,15 @@ import (
 // extendedResource refuses an extended resource that stands for a device which the GPU does not offer.
 func (r *resolver) extendedResource(g *gpu.GPU, path string, resolved Desired) {
 	own, meaning := resolved.ExtendedResource, resolved.meaning()
-	as := strict.Key(path, "as")
+	device := strict.Key(path, "device")
 	switch {
-	case meaning.As == noDevice:
-		r.add(as, g, "is %s, and the GPU has partitions of several profiles (%s): name one in profile", own.As, strings.Join(resolved.Layout.partitions(), ", "))
-	case own.As == v1beta1.AsPartitionReplica && strings.Contains(meaning.Profile, "+"):
-		r.add(as, g, "is %s, and partitions with extra engines (%s) are not shared", own.As, meaning.Profile)
-	case own.As == v1beta1.AsReplica:
+	case meaning.Device == noDevice:
+		r.add(device, g, "is %s, and the GPU has partitions of several profiles (%s): name one in profile", own.Device, strings.Join(resolved.Layout.partitions(), ", "))
+	case own.Device == v1beta1.DevicePartitionReplica && strings.Contains(meaning.Profile, "+"):
+		r.add(device, g, "is %s, and partitions with extra engines (%s) are not shared", own.Device, meaning.Profile)
+	case own.Device == v1beta1.DeviceGPUReplica:
 		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
-			r.add(as, g, "is %s, a share of the whole GPU, which the rule does not offer", own.As)
+			r.add(device, g, "is %s, a share of the whole GPU, which the rule does not offer", own.Device)
 		}
 	case own.Profile != "":
 		has := false
@@ -45,7 +45,7 @@ func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[str
 		g := &gpus[i]
 		d := resolved[g.PCIAddress]
 		own := d.ExtendedResource
-		if single := own.Profile == "" && (own.As == v1beta1.AsPartition || own.As == v1beta1.AsPartitionReplica); !single {
+		if single := own.Profile == "" && (own.Device == v1beta1.DevicePartition || own.Device == v1beta1.DevicePartitionReplica); !single {
 			continue
 		}
 		one := first[g.Vendor]
@@ -54,21 +54,21 @@ func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[str
 			continue
 		}
 		// Several profiles on one GPU are refused elsewhere.
-		if a, b := resolved[one.PCIAddress].meaning(), d.meaning(); a != b && a.As != noDevice && b.As != noDevice {
-			r.add(strict.Key(strict.Key(selected[i].path, "extendedResource"), "as"), g, "is %s, which means %s here and %s on GPU %s: name the profile, or partition the GPUs alike",
-				own.As, meaningText(b), meaningText(a), one.Name())
+		if a, b := resolved[one.PCIAddress].meaning(), d.meaning(); a != b && a.Device != noDevice && b.Device != noDevice {
+			r.add(strict.Key(strict.Key(selected[i].path, "extendedResource"), "device"), g, "is %s, which means %s here and %s on GPU %s: name the profile, or partition the GPUs alike",
+				own.Device, meaningText(b), meaningText(a), one.Name())
 		}
 	}
 }
 
 // meaningText describes what an extended resource means, for people.
 func meaningText(r v1beta1.ExtendedResource) string {
-	switch r.As {
-	case v1beta1.AsReplica:
+	switch r.Device {
+	case v1beta1.DeviceGPUReplica:
 		return "a replica of the whole GPU"
-	case v1beta1.AsPartition:
+	case v1beta1.DevicePartition:
 		return "a partition " + r.Profile
-	case v1beta1.AsPartitionReplica:
+	case v1beta1.DevicePartitionReplica:
 		return "a replica of a partition " + r.Profile
 	case noDevice:
 		return "nothing, because the GPU has partitions of several profiles: ask for nvidia.com/mig-<profile> (MIG strategy mixed), or partition the GPU into one profile"

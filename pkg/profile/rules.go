@@ -64,8 +64,8 @@ func (c *compiler) gpu(path, profile string, r *v1beta1.Rule) Desired {
 }
 
 func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
-	if s.Enabled != nil {
-		g.Shared = *s.Enabled
+	if s.WholeGPUs != nil {
+		g.Shared = *s.WholeGPUs
 	}
 	switch s.Strategy {
 	case "", v1beta1.TimeSlicing:
@@ -79,7 +79,7 @@ func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
 	}
 	c.numbers(path, s, g)
 	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
-	g.OneClient = s.OneClient
+	g.FailRequestsGreaterThanOne = s.FailRequestsGreaterThanOne
 	g.ExclusiveProcess = s.ExclusiveProcess
 	if s.ExclusiveProcess && g.Strategy != gpu.MPS {
 		c.Add(strict.Key(path, "exclusiveProcess"), "is for strategy MPS only")
@@ -156,15 +156,15 @@ func (c *compiler) partitions(path string, p *v1beta1.SharedPartitions, g *Desir
 	if p.ExtendedResource == nil {
 		return
 	}
-	switch path, as := strict.Key(strict.Key(path, "extendedResource"), "as"), p.ExtendedResource.As; as {
-	case v1beta1.MIGAsPartition:
-	case v1beta1.MIGAsReplica:
+	switch path, device := strict.Key(strict.Key(path, "extendedResource"), "device"), p.ExtendedResource.Device; device {
+	case v1beta1.MIGDevicePartition:
+	case v1beta1.MIGDevicePartitionReplica:
 		g.MIGReplicas = true
 		if !slices.Contains(g.PartitionBases, gpu.ByFraction) {
-			c.Add(path, "is Replica, a share by fraction: add Fraction to units")
+			c.Add(path, "is PartitionReplica, a share by fraction: add Fraction to units")
 		}
 	default:
-		c.Add(path, "is %q, it can be %s or %s", as, v1beta1.MIGAsPartition, v1beta1.MIGAsReplica)
+		c.Add(path, "is %q, it can be %s or %s", device, v1beta1.MIGDevicePartition, v1beta1.MIGDevicePartitionReplica)
 	}
 }
 
@@ -212,30 +212,30 @@ func (c *compiler) partitionReplicas(path string, p *v1beta1.SharedPartitions, g
 	}
 }
 
-var extendedResourceKinds = []string{string(v1beta1.AsWhole), string(v1beta1.AsReplica), string(v1beta1.AsPartition), string(v1beta1.AsPartitionReplica)}
+var extendedResourceDevices = []string{string(v1beta1.DeviceGPU), string(v1beta1.DeviceGPUReplica), string(v1beta1.DevicePartition), string(v1beta1.DevicePartitionReplica)}
 
 func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *Desired) {
 	g.ExtendedResource = r
-	as, profile := strict.Key(path, "as"), strict.Key(path, "profile")
-	switch r.As {
-	case v1beta1.AsWhole, v1beta1.AsPartition:
-	case v1beta1.AsReplica:
+	device, profile := strict.Key(path, "device"), strict.Key(path, "profile")
+	switch r.Device {
+	case v1beta1.DeviceGPU, v1beta1.DevicePartition:
+	case v1beta1.DeviceGPUReplica:
 		if !g.Shared {
-			c.Add(as, "is Replica, and sharing.enabled is false: there are no replicas")
+			c.Add(device, "is GPUReplica, and sharing.wholeGPUs is false: there are no replicas")
 		}
-	case v1beta1.AsPartitionReplica:
+	case v1beta1.DevicePartitionReplica:
 		if g.Strategy == gpu.MPS {
-			c.Add(as, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
+			c.Add(device, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
 		}
 	case "":
-		c.Add(as, "is missing; it can be %s", strings.Join(extendedResourceKinds, ", "))
+		c.Add(device, "is missing; it can be %s", strings.Join(extendedResourceDevices, ", "))
 	default:
-		c.oneOf(as, string(r.As), extendedResourceKinds)
+		c.oneOf(device, string(r.Device), extendedResourceDevices)
 	}
 	switch vendor := vendorOf(r.Profile); {
 	case r.Profile == "":
-	case r.As != v1beta1.AsPartition:
-		c.Add(profile, "is for as: Partition only")
+	case r.Device != v1beta1.DevicePartition:
+		c.Add(profile, "is for device: Partition only")
 	case vendor == "":
 		c.unknownProfile(profile, r.Profile)
 	default:

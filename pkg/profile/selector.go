@@ -77,29 +77,29 @@ func (c *compiler) selector(path string, in *v1beta1.GPUSelector) (s selector) {
 	default:
 		c.Add(strict.Key(path, "vendor"), "is %q, it can be %s or %s", in.Vendor, gpu.NVIDIA, gpu.AMD)
 	}
-	switch s.mig = in.MIG; s.mig {
+	switch s.mig = in.MIGSupport; s.mig {
 	case "":
 	case v1beta1.MIGCapable, v1beta1.MIGIncapable:
 		if c.vendor == gpu.AMD {
-			c.Add(strict.Key(path, "mig"), "selects NVIDIA's GPUs, and vendor those of AMD")
+			c.Add(strict.Key(path, "migSupport"), "selects NVIDIA's GPUs, and vendor those of AMD")
 		}
 		c.vendor = gpu.NVIDIA
 	default:
-		c.Add(strict.Key(path, "mig"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
+		c.Add(strict.Key(path, "migSupport"), "is %q, it can be %s or %s", s.mig, v1beta1.MIGCapable, v1beta1.MIGIncapable)
 	}
-	for key, n := range map[string]int{"products": len(in.Products), "pciAddresses": len(in.PCIAddresses), "pciIDs": len(in.PCIIDs), "indexes": len(in.Indexes)} {
+	for key, n := range map[string]int{"productNames": len(in.ProductNames), "pciBusIDs": len(in.PCIBusIDs), "pciIDs": len(in.PCIIDs), "indexes": len(in.Indexes)} {
 		if n > maxSelected {
 			c.Add(strict.Key(path, key), "has %d entries, it can have %d", n, maxSelected)
 		}
 	}
-	list(c, strict.Key(path, "products"), in.Products, func(path, product string) {
+	list(c, strict.Key(path, "productNames"), in.ProductNames, func(path, product string) {
 		if product == "" {
 			c.Add(path, "is empty")
 			return
 		}
 		s.products = append(s.products, glob(product))
 	})
-	list(c, strict.Key(path, "pciAddresses"), in.PCIAddresses, func(path, address string) {
+	list(c, strict.Key(path, "pciBusIDs"), in.PCIBusIDs, func(path, address string) {
 		normal, err := gpu.NormalizePCIAddress(address)
 		if err != nil {
 			c.Add(path, "%v", err)

@@ -91,7 +91,7 @@ func ofPartitions(g *gpu.GPU, c Desired) ([]gpu.Placement, error) {
 			continue
 		}
 		sharing := gpu.Sharing{
-			Strategy: gpu.TimeSlicing, Replicas: shared.Replicas, MaxClients: c.MaxClients, OneClient: c.OneClient,
+			Strategy: gpu.TimeSlicing, Replicas: shared.Replicas, MaxClients: c.MaxClients, FailRequestsGreaterThanOne: c.FailRequestsGreaterThanOne,
 		}
 		if shared.Replicas != c.Replicas {
 			sharing.MaxClients = max(c.MaxClients, shared.Replicas)

@@ -102,7 +102,7 @@ func TestNoWholeGPU(t *testing.T) {
 // What a share says of itself, and what is left of the memory to share.
 func TestWhatSharesAre(t *testing.T) {
 	mps := with(func(c *profile.Desired) { c.Strategy, c.Replicas, c.TimeSlice = gpu.MPS, 4, "" })
-	long := with(func(c *profile.Desired) { c.TimeSlice = gpu.LongSlice; c.OneClient = true })
+	long := with(func(c *profile.Desired) { c.TimeSlice = gpu.LongSlice; c.FailRequestsGreaterThanOne = true })
 	for name, test := range map[string]struct {
 		inventory string
 		settings  profile.Desired

@@ -38,7 +38,7 @@ func Default() Desired {
 		Shared:           true,
 		Sharing:          gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: DefaultReplicas, MaxClients: DefaultMaxClients},
 		PartitionBases:   []gpu.Basis{gpu.ByMemory},
-		ExtendedResource: v1beta1.ExtendedResource{As: v1beta1.AsWhole},
+		ExtendedResource: v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU},
 	}
 }
 

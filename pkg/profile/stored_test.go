@@ -63,7 +63,7 @@ func TestStoredRulesAreRefused(t *testing.T) {
 
 // What an API server returns is what was written.
 func TestStoredRulesAreSorted(t *testing.T) {
-	s := Snapshot("p", rulesOf(t, "[{sharing: {replicas: 2, enabled: true}, gpus: {products: ['<&>'], count: 3}}]"))
+	s := Snapshot("p", rulesOf(t, "[{sharing: {replicas: 2, wholeGPUs: true}, gpus: {productNames: ['<&>'], count: 3}}]"))
 	var object map[string]any
 	data, err := json.Marshal(s)
 	require.NoError(t, err)

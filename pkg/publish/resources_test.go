@@ -172,7 +172,7 @@ func TestWithheld(t *testing.T) {
 func TestTaintsAreOnAllDevicesOfTheGPU(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	taints := []resourceapi.DeviceTaint{
-		{Key: names.TaintOtherOwner, Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		{Key: names.TaintOtherSystem, Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		{Key: names.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoExecute},
 	}
 	gpus[1].Taints = taints

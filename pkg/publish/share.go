@@ -51,7 +51,7 @@ func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.De
 
 func ofClients(s gpu.Sharing) resourceapi.DeviceCapacity {
 	valid := &resourceapi.CapacityRequestPolicyRange{Min: count(1)}
-	if s.OneClient {
+	if s.FailRequestsGreaterThanOne {
 		valid.Max = count(1)
 	}
 	return consumable(int64(s.MaxClients), 1, resource.DecimalSI, valid)

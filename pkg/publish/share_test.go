@@ -65,7 +65,7 @@ func TestShares(t *testing.T) {
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "computePercent": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
-		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
+		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.FailRequestsGreaterThanOne, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
 			map[string]string{"type": "share", "profile": "3g.40gb", "shareUnit": "Memory", "sharingStrategy": "TimeSlicing", "isolation": "none"},
 			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
 			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
@@ -122,14 +122,14 @@ func TestNoShares(t *testing.T) {
 // TestExtendedResourceMeansWhatTheSettingsSay: the vendor's extended resource stands for
 // replicas or for partitions, and for nothing beside them.
 func TestExtendedResourceMeansWhatTheSettingsSay(t *testing.T) {
-	for kind, want := range map[v1beta1.ExtendedResourceKind][]string{
-		v1beta1.AsWhole:            {""},
-		v1beta1.AsReplica:          {"-fraction-share"},
-		v1beta1.AsPartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
-		v1beta1.AsPartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
+	for kind, want := range map[v1beta1.ExtendedResourceDevice][]string{
+		v1beta1.DeviceGPU:              {""},
+		v1beta1.DeviceGPUReplica:       {"-fraction-share"},
+		v1beta1.DevicePartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		v1beta1.DevicePartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
 	} {
 		c := everyShare("3g.40gb")
-		c.ExtendedResource = v1beta1.ExtendedResource{As: kind, Profile: "3g.40gb"}
+		c.ExtendedResource = v1beta1.ExtendedResource{Device: kind, Profile: "3g.40gb"}
 		gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c)
 		gpus[0].ExtendedResource = "nvidia.com/gpu"
 		var got []string

@@ -134,7 +134,7 @@ func (n *shareNode) fits(g *publish.GPU, p gpu.Placement, a amounts) bool {
 		return len(n.held[p.Name()]) == 0
 	}
 	wanted := n.of(p, a)
-	if wanted == nil || p.Share.OneClient && wanted["clients"] > 1 {
+	if wanted == nil || p.Share.FailRequestsGreaterThanOne && wanted["clients"] > 1 {
 		return false
 	}
 	for name, limit := range limits(p) {
@@ -240,7 +240,7 @@ func randomShareWish(random *rand.Rand) shareWish {
 // when nothing would fit, and what it gets is the first that does.
 func TestRandomShares(t *testing.T) {
 	one := everyShare("3g.40gb", "1g.20gb")
-	one.OneClient = true
+	one.FailRequestsGreaterThanOne = true
 	for name, gpus := range map[string][]publish.GPU{
 		"2 x H100":             withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), everyShare("3g.40gb", "1g.20gb")),
 		"2 x H100, one client": withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), one),

@@ -16,7 +16,7 @@ type limits struct {
 	// unavailable is how many nodes may be switching.
 	unavailable int
 	topology    []v1beta1.TopologyLimit
-	order       *v1beta1.NodeOrder
+	order       v1beta1.NodeOrder
 	// room is how many nodes may have the target.
 	room int
 }
@@ -111,12 +111,12 @@ func atOnce(l *v1beta1.TopologyLimit, nodes int) int {
 }
 
 // Ordered sorts nodes in the order in which a plan switches them.
-func Ordered(nodes []*Node, order *v1beta1.NodeOrder) {
+func Ordered(nodes []*Node, order v1beta1.NodeOrder) {
 	slices.SortFunc(nodes, func(a, b *Node) int { return before(a, b, order) })
 }
 
-func before(a, b *Node, order *v1beta1.NodeOrder) int {
-	if order != nil && order.By == v1beta1.OrderByLabel {
+func before(a, b *Node, order v1beta1.NodeOrder) int {
+	if order.By == v1beta1.OrderByLabel {
 		return cmp.Or(byLabel(a, b, order.LabelKey), cmp.Compare(a.Name, b.Name))
 	}
 	return cmp.Or(cmp.Compare(a.Held, b.Held), cmp.Compare(b.Free, a.Free), cmp.Compare(a.Name, b.Name))

@@ -105,14 +105,18 @@ func (e *evaluation) describe() {
 func (e *evaluation) progress() (moves bool, reason, message string) {
 	s := &e.Status
 	c := &s.NodeCounts
-	r := e.revision(s.TargetRevision)
 	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), s.TargetRevision)
-	over := r != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
+	over := e.target() != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
 	switch {
 	case e.Invalid != "":
 		return false, names.ReasonInvalidSelector, e.Invalid
+	case e.lost:
+		f := e.Spec.Rejected.Fallback
+		return false, names.ReasonFallbackNotFound, fmt.Sprintf(
+			"revision %d is rejected, and its fallback, revision %d with the hash %s, is not in status.history, so no nodes start; correct or remove spec.rejected.fallback", s.Revision, f.Revision, f.RevisionHash)
 	case s.TargetRevision == 0 && s.Revision > 0:
-		return false, names.ReasonUndone, fmt.Sprintf("revision %d was undone, and nodes have what they would have without the plan; change profile %s to go on", s.Revision, e.Spec.ProfileName)
+		return false, names.ReasonUndone, fmt.Sprintf(
+			"revision %d was undone, and none before it was complete, so nodes have what they would have without the plan; change profile %s to go on", s.Revision, e.Spec.ProfileName)
 	case e.Profile == nil && !e.undoing():
 		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", e.Spec.ProfileName)
 	case e.stopped():

@@ -15,7 +15,7 @@ import (
 
 // Failed nodes that try again need places, as all others do, and the others go first.
 func TestRetriesNeedPlaces(t *testing.T) {
-	f := newFleet(t, 6, v1beta1.RolloutStrategy{MaxFailures: intOrPercent("100%"), MaxUnavailable: intOrPercent("6")}).decide()
+	f := newFleet(t, 6, v1beta1.RolloutStrategy{MaxFailures: intstr.FromString("100%"), MaxUnavailable: intOrPercent("6")}).decide()
 	f.fail("node-00", "node-01", "node-02", "node-03", "node-04").decide()
 	f.plan.Spec.Strategy.MaxUnavailable = intOrPercent("2")
 	for _, n := range f.nodes[:5] {
@@ -136,7 +136,7 @@ func TestDamagedNodesThatAreAwayCount(t *testing.T) {
 	f := newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.nodes[0].Damaged, f.nodes[0].Reported, f.nodes[0].Ready = true, "neither", false
 	assert.Empty(t, f.decide().admitted())
-	f.plan.Spec.Strategy.MaxFailures = intOrPercent("1")
+	f.plan.Spec.Strategy.MaxFailures = intstr.FromInt32(1)
 	assert.Len(t, f.decide().admitted(), 1)
 }
 

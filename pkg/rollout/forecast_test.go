@@ -23,7 +23,7 @@ const zone = corev1.LabelTopologyZone
 // ten minutes.
 func fleet(n int) ForecastInput {
 	in := ForecastInput{
-		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new"}}, Unavailable: 1,
+		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new", NodeSelector: &v1beta1.NodeSelector{}}}, Unavailable: 1,
 		Target: v1beta1.ProfileSnapshot{ProfileName: "new", Hash: "hash-new"}, Now: gpunodes.Now,
 	}
 	for i := range n {
@@ -95,21 +95,24 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	f := forecast(t, in)
 	assert.Empty(t, f.Nodes)
 	assert.Equal(t, []OtherNode{
-		{"node-0", "its label tranche.dev/profile=whole has precedence"},
-		{"node-1", "spec.profileName half of its GPUNode has precedence"},
-		{"node-3", "it has the profile already"},
-		{"node-4", "it belongs to the control plane"},
-		{"node-5", "its plugin has not reported yet"},
-		{"node-6", "it is not ready"},
-		{"node-7", "spec.paused of its GPUNode is true"},
-		{"node-8", "its label nvidia.com/mig.config=some has precedence"},
-		{"node-9", "plan urgent has it, with priority 5"},
+		{"node-0", names.ReasonPlanOverridden, "its label tranche.dev/profile=whole has precedence"},
+		{"node-1", names.ReasonPlanOverridden, "spec.profileName half of its GPUNode has precedence"},
+		{"node-3", names.ReasonApplied, "it has the profile already"},
+		{"node-4", names.ReasonControlPlaneNotNamed, "it belongs to the control plane"},
+		{"node-5", names.ReasonNoReport, "its plugin has not reported yet"},
+		{"node-6", "NotReady", "it is not ready"},
+		{"node-7", names.ReasonPaused, "spec.paused of its GPUNode is true"},
+		{"node-8", names.ReasonPlanOverridden, "its label nvidia.com/mig.config=some has precedence"},
+		{"node-9", names.ReasonSuperseded, "plan urgent has it, with priority 5"},
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
 	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchExpressions: []v1beta1.NodeRequirement{{Key: "a", Operator: "Is"}}}
 	_, err := Predict(in)
 	require.ErrorContains(t, err, "spec.nodeSelector: ")
+	in.Plan.Spec.NodeSelector = nil
+	_, err = Predict(in)
+	require.EqualError(t, err, "spec.nodeSelector is missing: {} selects all nodes")
 }
 
 func TestPrecedenceOfPlans(t *testing.T) {
@@ -164,7 +167,7 @@ func TestEstimate(t *testing.T) {
 		}, 30 * minute},
 		"soak": {func(in *ForecastInput) {
 			in.Unavailable = 6
-			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: &metav1.Duration{Duration: time.Hour}, Approval: true}}
+			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: metav1.Duration{Duration: time.Hour}, Approval: true}}
 		}, 80 * minute},
 		// It is 13:57. Two nodes start in the window, each later pair the next days.
 		"windows": {func(in *ForecastInput) {

@@ -40,7 +40,7 @@ func (f *Forecast) Estimate(in ForecastInput) error {
 			now = next
 			c.finish(now)
 		}
-		if step <= len(strategy.Steps) && strategy.Steps[step-1].Soak != nil {
+		if step <= len(strategy.Steps) {
 			now = now.Add(strategy.Steps[step-1].Soak.Duration)
 		}
 	}

@@ -122,7 +122,7 @@ func Untainted(s *v1beta1.GPUNodeStatus) time.Time {
 // judge finds out how the last attempt ended.
 func (n *Node) judge(s *v1beta1.GPUNodeStatus) {
 	if s.Node != nil && len(s.Node.OtherSystems) > 0 {
-		n.Aside, n.Reason, n.Message = true, names.ReasonConflict, strings.Join(s.Node.OtherSystems, "; ")
+		n.Aside, n.Reason, n.Message = true, names.ReasonOtherSystem, strings.Join(s.Node.OtherSystems, "; ")
 	}
 	n.Damaged = damaged(s.History)
 	sw := s.Switch
@@ -166,7 +166,7 @@ func damaged(history []v1beta1.SwitchRecord) bool {
 // profile is not to blame.
 var notTheProfile = []string{
 	names.ReasonDrainBlocked, names.ReasonDrainDeadline, names.ReasonPluginSilent,
-	names.ReasonTaintFailed, names.ReasonInUse, names.ReasonConflict,
+	names.ReasonTaintFailed, names.ReasonInUse, names.ReasonOtherSystem,
 }
 
 // watch finds what went wrong after the switch to the applied profile.

@@ -52,6 +52,8 @@ type evaluation struct {
 	open   bool
 	steps  []step
 	closed closed
+	// lost: spec.rejected names a fallback that the history does not have.
+	lost bool
 }
 
 // closed says why no nodes start because of the windows.
@@ -97,22 +99,25 @@ func (e *evaluation) event(kind, reason, format string, args ...any) {
 
 func (e *evaluation) count() {
 	target := ""
-	if r := e.revision(e.Status.TargetRevision); r != nil {
-		target = r.Hash
+	if r := e.target(); r != nil {
+		target = r.RevisionHash
 	}
 	e.tally = count(e.Nodes, target, timeOf(e.Status.StartTime), e.Spec.Strategy.TopologyLimits, true, e.watched)
-	if f := e.Spec.Strategy.MaxFailures; f != nil {
-		e.tally.limit = Scaled(f, e.tally.eligible(), false)
-	}
-	if a := e.Spec.Accepted; a != nil && a.Revision == e.Status.TargetRevision {
-		e.tally.limit += int(a.Failures)
-	}
+	e.tally.limit = Scaled(&e.Spec.Strategy.MaxFailures, e.tally.eligible(), false) + int(e.accepted())
 	e.Wake = e.tally.wake
+}
+
+// accepted returns how many failures with the target are accepted.
+func (e *evaluation) accepted() int32 {
+	if a := e.Spec.Accepted; a != nil && a.Means(e.target()) {
+		return a.Failures
+	}
+	return 0
 }
 
 // watched reports whether trouble of a node counts: until the rollout is complete.
 func (e *evaluation) watched(n *Node) bool {
-	r := e.revision(e.Status.TargetRevision)
+	r := e.target()
 	return r != nil && r.CompletionTime == nil && !n.Trouble.Since.Before(timeOf(e.Status.StartTime).Truncate(time.Second))
 }
 
@@ -132,8 +137,7 @@ func (e *evaluation) stop() bool {
 	}
 	failures := int32(e.tally.failures)
 	if e.stopped() {
-		a := e.Spec.Accepted
-		if a == nil || a.Revision != s.TargetRevision || a.Failures < s.Stopped.Failures {
+		if e.accepted() < s.Stopped.Failures {
 			s.Stopped.Failures = max(s.Stopped.Failures, failures)
 			return false
 		}
@@ -144,13 +148,13 @@ func (e *evaluation) stop() bool {
 	}
 	s.Stopped = &v1beta1.PlanStop{Revision: s.TargetRevision, Failures: failures, StopTime: metav1.NewTime(e.Now)}
 	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
-	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || s.TargetRevision != s.Revision || e.Spec.Rejected != nil && e.Spec.Rejected.Revision == s.Revision {
+	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || e.undoing() || e.rejected() {
 		return false
 	}
-	if r := e.revision(s.TargetRevision); r != nil && r.CompletionTime != nil {
+	if r := e.target(); r != nil && r.CompletionTime != nil {
 		return false // Its other nodes work.
 	}
-	e.goTo(e.lastGood())
+	e.goBack(LastComplete(s))
 	return true
 }
 
@@ -185,11 +189,8 @@ func stepsOf(strategy *v1beta1.RolloutStrategy, nodes int) (steps []step) {
 	for i := range strategy.Steps {
 		s := &strategy.Steps[i]
 		most = max(most, Scaled(&s.Nodes, nodes, true))
-		next := step{nodes: most, approval: s.Approval, last: i == len(strategy.Steps)-1 && strings.TrimSpace(s.Nodes.StrVal) == "100%"}
-		if s.Soak != nil {
-			next.soak = s.Soak.Duration
-		}
-		steps = append(steps, next)
+		last := i == len(strategy.Steps)-1 && strings.TrimSpace(s.Nodes.StrVal) == "100%"
+		steps = append(steps, step{nodes: most, soak: s.Soak.Duration, approval: s.Approval, last: last})
 	}
 	if len(steps) == 0 || !steps[len(steps)-1].last {
 		steps = append(steps, step{last: true})
@@ -205,7 +206,7 @@ func (e *evaluation) current() *step { return &e.steps[e.Status.CurrentStep-1] }
 // advance goes to the next step when the nodes of one have the target and its soak is over.
 func (e *evaluation) advance() {
 	s := &e.Status
-	if s.TargetRevision == 0 || e.stopped() || e.tally.eligible() == 0 {
+	if s.TargetRevision == 0 || e.lost || e.stopped() || e.tally.eligible() == 0 {
 		return
 	}
 	for {
@@ -254,11 +255,11 @@ func (e *evaluation) reached(s *step) bool {
 
 func (e *evaluation) approved() bool {
 	a := e.Spec.Approved
-	return a != nil && a.Revision == e.Status.TargetRevision && a.Step >= e.Status.CurrentStep
+	return a != nil && a.Means(e.target()) && a.Step >= e.Status.CurrentStep
 }
 
 func (e *evaluation) complete() {
-	r := e.revision(e.Status.TargetRevision)
+	r := e.target()
 	if r == nil || r.CompletionTime != nil {
 		return
 	}
@@ -275,7 +276,7 @@ func (e *evaluation) look() {
 		open, until, err := InWindow(e.Spec.Strategy.Windows, e.Now)
 		e.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
-	e.open = !e.Spec.Paused && !e.stopped() && !e.closed.outside && e.Status.TargetRevision != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
+	e.open = !e.Spec.Paused && !e.lost && !e.stopped() && !e.closed.outside && e.Status.TargetRevision != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
 	e.Wake = Earliest(e.Wake, changes)
 }
 

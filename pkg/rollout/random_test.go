@@ -96,6 +96,7 @@ func (s *storm) step(n *rollout.Node) {
 func (s *storm) happens() {
 	spec := &s.plan.Spec
 	n := s.nodes[s.rand.IntN(len(s.nodes))]
+	target := rollout.Revision(&s.plan.Status, s.plan.Status.TargetRevision)
 	switch what := s.rand.IntN(9); what {
 	case 0:
 		spec.Paused = !spec.Paused
@@ -107,7 +108,9 @@ func (s *storm) happens() {
 	case 3:
 		n.Ready = !n.Ready
 	case 4:
-		spec.Rejected = &v1beta1.RejectedRevision{Revision: s.plan.Status.Revision, FallbackRevision: max(1, s.plan.Status.Revision-1)}
+		if all := s.plan.Status.History; len(all) > 1 {
+			spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: s.newest(), Fallback: &all[1].RevisionReference}
+		}
 	case 5:
 		if n.Applied == s.wanted() {
 			n.Trouble = &rollout.Trouble{Since: s.now, Reason: names.ReasonUnhealthy}
@@ -115,7 +118,9 @@ func (s *storm) happens() {
 	case 6:
 		n.Trouble = nil
 	case 7:
-		spec.Approved = &v1beta1.StepApproval{Revision: s.plan.Status.TargetRevision, Step: s.plan.Status.CurrentStep}
+		if target != nil {
+			spec.Approved = &v1beta1.StepApproval{RevisionReference: target.RevisionReference, Step: s.plan.Status.CurrentStep}
+		}
 	default:
 		return
 	}
@@ -129,7 +134,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 	for seed := range uint64(short.Of(40, 300)) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 3)), damaged: map[string]bool{}}
 		s.fleet = newFleet(t, 12, v1beta1.RolloutStrategy{
-			MaxUnavailable: intOrPercent(fmt.Sprint(most)), MaxFailures: intOrPercent(fmt.Sprint(failures)),
+			MaxUnavailable: intOrPercent(fmt.Sprint(most)), MaxFailures: intstr.FromInt32(failures),
 			Steps: []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(2)}, {Nodes: intstr.FromString("50%"), Approval: true}},
 		})
 		if seed%2 == 1 {
@@ -159,7 +164,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 func TestEveryPlanEnds(t *testing.T) {
 	for seed := range uint64(40) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 5)), damaged: map[string]bool{}}
-		s.fleet = newFleet(t, 9, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), MaxFailures: intOrPercent("1"), Steps: steps(3*time.Second, "1", "4")})
+		s.fleet = newFleet(t, 9, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), MaxFailures: intstr.FromInt32(1), Steps: steps(3*time.Second, "1", "4")})
 		for range 100 {
 			if s.rand.IntN(8) == 0 {
 				s.happens()
@@ -173,7 +178,7 @@ func TestEveryPlanEnds(t *testing.T) {
 		for range 500 {
 			s.decide()
 			if st := s.plan.Status.Stopped; st != nil && st.Revision == s.plan.Status.TargetRevision {
-				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{Revision: st.Revision, Failures: st.Failures}
+				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: s.newest(), Failures: st.Failures}
 			}
 			for _, n := range s.nodes {
 				n.Ready, n.Trouble = true, nil

@@ -11,9 +11,9 @@ import (
 // keptRevisions is the length of the history of a plan.
 const keptRevisions = 6
 
-// revision finds a revision in the history, or nil if it is not there.
-func (e *evaluation) revision(number int64) *v1beta1.PlanRevision {
-	return Revision(&e.Status, number)
+// target returns the target, or nil if there is none.
+func (e *evaluation) target() *v1beta1.PlanRevision {
+	return Revision(&e.Status, e.Status.TargetRevision)
 }
 
 // Revision finds a revision in the history of a plan, or nil if it is not there.
@@ -32,27 +32,46 @@ func NewestHash(plan *v1beta1.PartitionPlan) []string {
 	if len(plan.Status.History) == 0 {
 		return nil
 	}
-	return []string{plan.Status.History[0].Hash}
+	return []string{plan.Status.History[0].RevisionHash}
 }
 
 // revise makes a revision of a profile that is new or was changed, and follows spec.rejected.
 func (e *evaluation) revise() {
 	s := &e.Status
-	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].Hash != p.Hash) {
+	if p := e.Profile; p != nil && (len(s.History) == 0 || s.History[0].RevisionHash != p.Hash) {
 		s.Revision++
 		s.History = append([]v1beta1.PlanRevision{{
-			Revision: s.Revision, ProfileName: p.ProfileName, Hash: p.Hash, RulesVersion: p.RulesVersion, Rules: p.Rules, CreationTime: metav1.NewTime(e.Now),
+			RevisionReference: v1beta1.RevisionReference{Revision: s.Revision, RevisionHash: p.Hash},
+			ProfileName:       p.ProfileName, RulesVersion: p.RulesVersion, Rules: p.Rules, CreationTime: metav1.NewTime(e.Now),
 		}}, s.History...)
 		e.forget()
 		s.Stopped = nil
 		e.begin(s.Revision)
 		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.ProfileName, s.Revision)
 	}
-	u := e.Spec.Rejected
-	if u == nil || u.Revision != s.Revision || u.FallbackRevision == s.TargetRevision || u.FallbackRevision != 0 && e.revision(u.FallbackRevision) == nil {
-		return
+	if e.rejected() {
+		e.undo()
 	}
-	e.goTo(u.FallbackRevision)
+}
+
+// rejected reports whether spec.rejected rejects the newest revision.
+func (e *evaluation) rejected() bool {
+	u := e.Spec.Rejected
+	return u != nil && u.Means(Revision(&e.Status, e.Status.Revision))
+}
+
+// undo follows spec.rejected.
+func (e *evaluation) undo() {
+	to := LastComplete(&e.Status)
+	if f := e.Spec.Rejected.Fallback; f != nil {
+		to = Revision(&e.Status, f.Revision)
+		if e.lost = !f.Means(to); e.lost {
+			return
+		}
+	}
+	if to != e.target() {
+		e.goBack(to)
+	}
 }
 
 // forget drops the oldest revisions. The one that an undo would go back to stays.
@@ -62,33 +81,34 @@ func (e *evaluation) forget() {
 		return
 	}
 	drop := len(s.History) - 1
-	if s.History[drop].Revision == e.lastGood() {
+	if &s.History[drop] == LastComplete(s) {
 		drop--
 	}
 	s.History = append(s.History[:drop], s.History[drop+1:]...)
 }
 
-// lastGood returns the newest earlier revision that was complete and not rejected, or 0.
-func (e *evaluation) lastGood() int64 {
-	for i := range e.Status.History {
-		if r := &e.Status.History[i]; r.Revision < e.Status.Revision && r.CompletionTime != nil && !r.Rejected {
-			return r.Revision
+// LastComplete returns the newest earlier revision that was complete and not rejected, or nil.
+func LastComplete(s *v1beta1.PartitionPlanStatus) *v1beta1.PlanRevision {
+	for i := range s.History {
+		if r := &s.History[i]; r.Revision < s.Revision && r.CompletionTime != nil && !r.Rejected {
+			return r
 		}
 	}
-	return 0
+	return nil
 }
 
-// goTo returns the nodes to a revision, or to the newest one again.
-func (e *evaluation) goTo(number int64) {
-	if r := e.revision(e.Status.Revision); r != nil {
-		r.Rejected = number != e.Status.Revision
-	}
-	e.begin(number)
-	if number == 0 {
-		e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone: nodes get what they would have without the plan", e.Status.Revision)
+// goBack returns the nodes from the newest revision to an earlier one. Without one, the plan gives them
+// no profile.
+func (e *evaluation) goBack(to *v1beta1.PlanRevision) {
+	s := &e.Status
+	s.History[0].Rejected = true
+	if to == nil {
+		e.begin(0)
+		e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone, and none before it was complete: nodes get what they would have without the plan", s.Revision)
 		return
 	}
-	e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", e.Status.Revision, number)
+	e.begin(to.Revision)
+	e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", s.Revision, to.Revision)
 }
 
 // begin begins the rollout of a revision.
@@ -107,18 +127,15 @@ func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot 
 	r := Revision(s, s.TargetRevision)
 	stopped := s.Stopped != nil && s.Stopped.Revision == s.TargetRevision
 	if joining && s.TargetRevision == s.Revision && r != nil && r.CompletionTime == nil && (stopped || s.CurrentStep < s.StepCount) {
-		for i := range s.History {
-			if old := &s.History[i]; old.Revision < s.Revision && old.CompletionTime != nil && !old.Rejected {
-				r = old
-				break
-			}
+		if old := LastComplete(s); old != nil {
+			r = old
 		}
 	}
 	if r == nil {
 		return nil
 	}
 	return &v1beta1.ProfileSnapshot{
-		ProfileName: r.ProfileName, Source: v1beta1.FromPlan, PlanName: plan.Name, Hash: r.Hash, RulesVersion: r.RulesVersion, Rules: r.Rules,
+		ProfileName: r.ProfileName, Source: v1beta1.FromPlan, PlanName: plan.Name, Hash: r.RevisionHash, RulesVersion: r.RulesVersion, Rules: r.Rules,
 	}
 }
 

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -33,10 +34,10 @@ func ComparePlans(a, b *v1beta1.PartitionPlan) int {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// Selector returns the selector of a plan. A plan without one selects all nodes.
+// Selector returns the selector of a plan.
 func Selector(p *v1beta1.PartitionPlan) (labels.Selector, error) {
 	if p.Spec.NodeSelector == nil {
-		return labels.Everything(), nil
+		return labels.Nothing(), errors.New("spec.nodeSelector is missing: {} selects all nodes")
 	}
 	in := &metav1.LabelSelector{MatchLabels: p.Spec.NodeSelector.MatchLabels}
 	for _, r := range p.Spec.NodeSelector.MatchExpressions {

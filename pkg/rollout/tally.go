@@ -97,7 +97,7 @@ func (t *tally) add(n *Node) {
 		}
 		t.used++
 		t.arriving++
-	case n.Kept, n.Aside && n.Reason == names.ReasonConflict, adopted && n.Aside && n.State == v1beta1.Failed:
+	case n.Kept, n.Aside && n.Reason == names.ReasonOtherSystem, adopted && n.Aside && n.State == v1beta1.Failed:
 		t.setAside(n, n.Reason, n.Message)
 	case n.broken():
 		if n.Damaged {

@@ -43,12 +43,9 @@ type span struct{ start, end time.Time }
 
 // spansOf returns the times of a window from yesterday to a week from now.
 func spansOf(w *v1beta1.Window, now time.Time) ([]span, error) {
-	zone := time.UTC
-	if w.TimeZone != "" {
-		var err error
-		if zone, err = time.LoadLocation(w.TimeZone); err != nil {
-			return nil, fmt.Errorf("time zone %s does not exist; use a name such as Europe/Berlin", w.TimeZone)
-		}
+	zone, err := time.LoadLocation(w.TimeZone)
+	if err != nil {
+		return nil, fmt.Errorf("time zone %s does not exist; use a name such as Europe/Berlin", w.TimeZone)
 	}
 	start, err := time.Parse("15:04", w.Start)
 	if err != nil {

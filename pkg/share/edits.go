@@ -6,6 +6,7 @@ import (
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -24,7 +25,7 @@ func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEd
 	part := portion(h.Device)
 	edits := &cdispecs.ContainerEdits{
 		// Containers for KAI Scheduler read these. The second is the older name.
-		Env: []string{"GPU_PORTION=" + part, "RUNAI_NUM_OF_GPUS=" + part},
+		Env: []string{names.EnvPortion + "=" + part, names.EnvPortionOlder + "=" + part},
 	}
 	id := s.Serves(h.Claim, h.Device)
 	if id == "" {
@@ -34,7 +35,7 @@ func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEd
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", h.Claim, err)
 	}
-	edits.Env = append(edits.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipeDir)
+	edits.Env = append(edits.Env, names.EnvMPSPipeDirectory+"="+pipeDir)
 	edits.Env = append(edits.Env, limits...)
 	edits.Mounts = []*cdispecs.Mount{
 		bind(s.cfg.Daemons().PipeDir(id), pipeDir),
@@ -57,14 +58,14 @@ func limitEnv(limits []limit) ([]string, error) {
 		if mib < 1 {
 			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than the minimum of MPS (1 MiB)", limits[0].memory, gpu.NameOf(limits[0].gpu))
 		}
-		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", mib))
+		env = append(env, fmt.Sprintf("%s=0=%dM", names.EnvMPSMemoryLimit, mib))
 	}
 	// The same for all GPUs, otherwise specOf has refused the claim.
 	if len(limits) > 0 && limits[0].compute != 0 {
 		if limits[0].compute < 1 || limits[0].compute > gpu.WholeCompute {
 			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not in the range of MPS (1 to 100)", limits[0].compute, gpu.NameOf(limits[0].gpu))
 		}
-		env = append(env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", limits[0].compute))
+		env = append(env, fmt.Sprintf("%s=%d", names.EnvMPSComputeLimit, limits[0].compute))
 	}
 	return env, nil
 }

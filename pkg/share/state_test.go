@@ -172,11 +172,11 @@ func TestSharesThatCannotBePublished(t *testing.T) {
 
 func TestDescribeSettings(t *testing.T) {
 	mps := profile.Default()
-	mps.Strategy, mps.Limits, mps.Profile, mps.ExtendedResource.As = gpu.MPS, true, "training", v1beta1.AsReplica
+	mps.Strategy, mps.Limits, mps.Profile, mps.ExtendedResource.Device = gpu.MPS, true, "training", v1beta1.DeviceGPUReplica
 	off := profile.Default()
 	off.Shared = false
 	parts := off
-	parts.Partitions, parts.TimeSlice, parts.ExtendedResource = []string{"3g.40gb"}, gpu.LongSlice, v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: "1g.10gb"}
+	parts.Partitions, parts.TimeSlice, parts.ExtendedResource = []string{"3g.40gb"}, gpu.LongSlice, v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
 		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)": mps,
 		"not shared": off,

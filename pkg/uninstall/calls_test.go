@@ -47,9 +47,9 @@ func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (m
 	t.Helper()
 	c.made = map[string]int{}
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue),
-		&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}})...)
+		&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}}})...)
 	ours := clientfake.New(gpuNode("node-a", v1beta1.Idle),
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}})
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}})
 	config := configOf(t, client, ours)
 	config.Look = time.Millisecond
 	onDelete(client, withdraw)

@@ -27,7 +27,7 @@ func (c *Config) clear(ctx context.Context) error {
 	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
 }
 
-// clearNodes removes our taint from the nodes, and resumes paused clients.
+// clearNodes removes our taint from the nodes, and resumes paused monitoring pods.
 func (c *Config) clearNodes(ctx context.Context) error {
 	marked, err := c.markedNodes(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Config) clearNodes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// markedNodes returns the nodes with our taint or paused clients.
+// markedNodes returns the nodes with our taint or paused monitoring pods.
 func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
 	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
@@ -76,13 +76,13 @@ func (c *Config) clearNode(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove the taint of node %s and resume paused clients: %w", name, err)
+		return fmt.Errorf("remove the taint of node %s and resume paused monitoring pods: %w", name, err)
 	}
-	fmt.Fprintf(c.Out, "Node %s has neither taints nor paused clients of Tranche any more.\n", name)
+	fmt.Fprintf(c.Out, "Node %s has neither taints nor paused monitoring pods of Tranche any more.\n", name)
 	return nil
 }
 
-// nodePatch returns a patch that removes our taint from a node, and sets labels that pause clients back
+// nodePatch returns a patch that removes our taint from a node, and sets labels that pause monitoring pods back
 // to "true". It returns nil if there is nothing to do.
 func nodePatch(node *corev1.Node) []byte {
 	metadata := map[string]any{"resourceVersion": node.ResourceVersion}
@@ -90,7 +90,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != names.TaintNodeRepartitioning {
+		if t.Key != names.TaintNodeSwitching {
 			others = append(others, t)
 		}
 	}
@@ -119,8 +119,8 @@ func nodePatch(node *corev1.Node) []byte {
 // ofChart selects the PartitionProfiles from the chart, ofProjects those from other projects'
 // configurations.
 const (
-	ofChart    = names.LabelFromChart + "=true"
-	ofProjects = names.LabelFromProject + "=true"
+	ofChart    = names.LabelCreatedFrom + "=" + names.CreatedFromChart
+	ofProjects = names.LabelCreatedFrom + "=" + names.CreatedFromConfigMap
 )
 
 // deleteProfiles deletes the PartitionProfiles that the controller created.
@@ -141,7 +141,7 @@ func (c *Config) deleteTemplates(ctx context.Context) error {
 }
 
 func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelFromAmount+"=true"), 0)
+	found, err := c.find(ctx, templatesKind, metav1.NamespaceAll, labeled(names.LabelCreatedFrom+"="+names.CreatedFromAmount), 0)
 	return slices.DeleteFunc(found, func(o metav1.ObjectMeta) bool {
 		// Others can also set the label.
 		_, err := claimtemplate.Parse(o.Name)

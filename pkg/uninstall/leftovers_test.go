@@ -72,7 +72,7 @@ func leftovers() []runtime.Object {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-scheduler"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
 		markedNode("node-a", map[string]string{"zone": "1", names.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": names.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
-			"example.com/dedicated", names.TaintNodeRepartitioning),
+			"example.com/dedicated", names.TaintNodeSwitching),
 		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
 		markedNode("node-c", map[string]string{"our.own/label-of-old": names.PausedValue}),
 	}
@@ -80,8 +80,8 @@ func leftovers() []runtime.Object {
 
 func TestLeftoversAreTakenAway(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1beta1.Draining), gpuNode("node-b", v1beta1.Idle),
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}}},
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
@@ -217,11 +217,11 @@ func TestPages(t *testing.T) {
 }
 
 func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
-	template := func(namespace, name, label string) *resourceapi.ResourceClaimTemplate {
-		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelFromAmount: label}}}
+	template := func(namespace, name, from string) *resourceapi.ResourceClaimTemplate {
+		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelCreatedFrom: from}}}
 	}
-	client := fake.NewClientset(template("a", "tranche-fraction-500", "true"), template("b", "tranche-memory-1mi", "true"),
-		template("a", "tranche-gpu", ""), template("a", "mine", "true"))
+	client := fake.NewClientset(template("a", "tranche-fraction-500", names.CreatedFromAmount), template("b", "tranche-memory-1mi", names.CreatedFromAmount),
+		template("a", "tranche-gpu", ""), template("a", "mine", names.CreatedFromAmount))
 	c := &Config{Client: client, Objects: metadataOf(t, client, noDefinitions())}
 	require.NoError(t, c.deleteTemplates(t.Context()))
 	left, err := client.ResourceV1().ResourceClaimTemplates("").List(t.Context(), metav1.ListOptions{})

@@ -103,13 +103,13 @@ func object(version, kind, name string) *metav1.PartialObjectMetadata {
 func TestCheck(t *testing.T) {
 	other := object("v1", "ConfigMap", "of-somebody")
 	other.Labels = nil
-	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelFromAmount: "true"}}}
+	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}}}
 	ofSomebody := made.DeepCopy()
 	ofSomebody.Name = "of-somebody"
 	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
 	ours := clientfake.New(gpuNode("node-a", v1beta1.Draining),
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelFromChart: "true"}}},
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelFromProject: "true"}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}},
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}}},
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
 		&v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	objects := metadataOf(t, client, ours, other,
@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
   deviceclasses: 2 (a, b)
   customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
   resourceclaimtemplates that the controller created: 1 (tranche-fraction-500)
-  nodes with taints or paused clients: 2 (node-a, node-c)
+  nodes with taints or paused monitoring pods: 2 (node-a, node-c)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, report.String())
 	assert.Empty(t, out.String())

@@ -85,7 +85,7 @@ func (s *Server) roomFor(r overview.Room) g.Node {
 
 // noShares says how an administrator enables shares that no node publishes.
 func noShares(r overview.Room) g.Node {
-	none, enable := "No node publishes shares of GPUs.", "sharing.enabled of the PartitionProfile is false, or the API server lacks the feature gate DRAConsumableCapacity: the events of the nodes tell."
+	none, enable := "No node publishes shares of GPUs.", "sharing.wholeGPUs of the PartitionProfile is false, or the API server lacks the feature gate DRAConsumableCapacity: the events of the nodes tell."
 	switch {
 	case r.Share.Profile != "" && r.Share.By == gpu.ByFraction:
 		none, enable = "No node publishes fraction shares of "+r.Share.Profile+".", "An administrator lists the profile in sharing.partitions.profiles of a PartitionProfile, with Fraction in sharing.partitions.units."

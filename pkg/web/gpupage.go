@@ -39,7 +39,7 @@ func (s *Server) usage(node string) (map[string]overview.Usage, error) {
 func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
 	about := overview.ProductName(gpu.ProductName)
 	if gpu.MemoryBytes > 0 {
-		about += ", " + text.Bytes(gpu.MemoryBytes)
+		about += ", " + text.Bytes(int64(gpu.MemoryBytes))
 	}
 	if gpu.PCIBusID != "" {
 		about += ", PCI " + gpu.PCIBusID
@@ -119,7 +119,7 @@ func (c chart) node() g.Node {
 // gpuBadges returns the modes of a GPU.
 func gpuBadges(gpu *cluster.GPU) g.Node {
 	plain := func(text string) g.Node { return badge(text) }
-	out := g.Group{some(gpu.HardwareMode, plain), some(gpu.MemoryMode, plain)}
+	out := g.Group{some(cluster.ModeText(gpu.HardwareMode), plain), some(gpu.MemoryMode, plain)}
 	if m := gpu.Mode; m != nil {
 		out = append(out, badge(fmt.Sprintf("%s: %d of %d held", m.Name, m.Held, m.Of)))
 	}
@@ -163,4 +163,4 @@ func left(d cluster.Held) g.Node {
 	}
 }
 
-func amounts(of map[string]string) string { return strings.Join(cluster.Amounts(of, false), ", ") }
+func amounts(of cluster.Amounts) string { return strings.Join(of.Texts(false), ", ") }

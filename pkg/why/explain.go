@@ -66,7 +66,7 @@ func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 				if claim == nil {
 					continue
 				}
-				holding := Holding{Claim: o.Claim, Label: h.Label, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
+				holding := Holding{Claim: o.Claim, DeviceKind: h.DeviceKind, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
 				if (gone || h.Unpublished) && in.Slices != nil {
 					holding.Health = "no longer published by any node"
 				}
@@ -212,7 +212,7 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 		gpuID := cluster.GPUOf(h.Device)
 		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				gpuID, cluster.TaintProfile(far.To), far.During(now))
+				gpuID, cluster.ProfileText(far.To), far.During(now))
 		}
 	}
 	return ""

@@ -79,7 +79,7 @@ func TestScheduled(t *testing.T) {
 			w.In.NodeEvents = []corev1.Event{pending.Warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
 		}},
 		"stuck-elsewhere": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
-			w.In.Classes[0].Annotations = map[string]string{"tranche.dev/namespace": "gpu-drivers"}
+			w.In.Classes[0].Annotations = map[string]string{"tranche.dev/system-namespace": "gpu-drivers"}
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
 		}},
 		"gpu-gone": {why.Running, func(w *pending.World, p *corev1.Pod) {
@@ -149,6 +149,6 @@ func TestJSON(t *testing.T) {
 	require.Len(t, e.Nodes, 2)
 	assert.Equal(t, fit.Full, e.Nodes[0].Verdict)
 	assert.Equal(t, 14, e.Nodes[0].Requests[0].Taken)
-	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
+	assert.Equal(t, []string{"team-b: train-0, train-1"}, fit.NamesOf(e.Nodes[0].Requests[0].Holders))
 	assert.Equal(t, fit.Lacking, e.Nodes[1].Verdict)
 }

@@ -87,7 +87,7 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 	case tooMany:
 		missing.Reason = TooManyAmounts
 		e.Summary += " The namespace has the maximum number of templates."
-		e.remedy("request an amount that other pods request, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=true", e.Namespace, names.LabelFromAmount))
+		e.remedy("request an amount that other pods request, or delete pods with other amounts:", fmt.Sprintf("kubectl get resourceclaimtemplates -n %s -l %s=%s", e.Namespace, names.LabelCreatedFrom, names.CreatedFromAmount))
 	default:
 		e.remedy("wait: the controller creates it in seconds. If it does not, see the controller's log.", "")
 	}

@@ -62,7 +62,7 @@ func TestUnscheduled(t *testing.T) {
 		"withheld": {why.NoRoom, func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.In.NodeEvents = []corev1.Event{
-				pending.Warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not offer the NVIDIA GPUs of this node, because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false); to publish them in spite of that, set ignoreOtherOwners=true in the chart"),
+				pending.Warning("Node", "node-a", "OtherSystem", "gpu.tranche.dev", "Tranche does not offer the NVIDIA GPUs of this node, because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false); to publish them in spite of that, set ignoreOtherSystems=true in the chart"),
 				pending.Warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),
 			}
 			w.Pod(pending.Request("gpu", pending.Small))

@@ -130,7 +130,7 @@ func (s *suite) offered() map[string]bool {
 	for _, slice := range s.slices(nodeA) {
 		for i := range slice.Spec.Devices {
 			if profile, ok := slice.Spec.Devices[i].Attributes["profile"]; ok {
-				found[strings.NewReplacer(".", "-", "+", "-").Replace(*profile.StringValue)] = true
+				found[gpu.ProfileSlug(*profile.StringValue)] = true
 			}
 		}
 	}

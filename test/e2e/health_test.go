@@ -58,7 +58,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	assert.Regexp(t, `(?m)^tranche_published_devices\{node="`+nodeA+`",profile="",type="gpu"\} 8$`, metrics)
 	assert.Regexp(t, `(?m)^tranche_published_devices\{node="`+nodeA+`",profile="1g.10gb",type="mig"\} 56$`, metrics)
 	for _, phase := range []string{"lock", "plan", "intent", "create", "cdi", "done"} {
-		assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{node="`+nodeA+`",operation="prepare",phase="`+phase+`",result="Succeeded"\} [1-9]`, metrics)
+		assert.Regexp(t, `(?m)^tranche_claim_operation_phase_duration_seconds_count\{node="`+nodeA+`",operation="prepare",phase="`+phase+`",result="Succeeded"\} [1-9]`, metrics)
 	}
 
 	assert.Regexp(t, `(?m)^tranche_free_devices\{gpu="`+gpuID+`",node="`+nodeA+`",profile="1g.10gb",type="mig"\} 6$`, metrics)
@@ -71,8 +71,8 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	assert.Regexp(t, `(?m)^tranche_fragmentation_ratio\{node="`+nodeA+`",profile="",type="gpu"\} 0$`, metrics)
 	assert.NotRegexp(t, `(?m)^tranche_prepared_devices\{.*\} [1-9]`, metrics)
 	assert.NotContains(t, metrics, "tranche_claim_info{")
-	assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",phase="destroy",result="Succeeded"\} [1-9]`, metrics)
-	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",result="Succeeded"\} [1-9]`, metrics)
+	assert.Regexp(t, `(?m)^tranche_claim_operation_phase_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",phase="destroy",result="Succeeded"\} [1-9]`, metrics)
+	assert.Regexp(t, `(?m)^tranche_claim_operation_duration_seconds_count\{node="`+nodeA+`",operation="unprepare",result="Succeeded"\} [1-9]`, metrics)
 }
 
 func (s *suite) metrics(node string) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -122,7 +123,7 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
 	assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
-		assert.Equal(s.t, "MIG on", g.Mode, g.Name)
+		assert.Equal(s.t, v1beta1.MIGModeEnabled, g.MIGMode, g.Name)
 	}
 	file := manifest("nos", "nos.yaml")
 	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", file) })
@@ -152,7 +153,7 @@ func (s *suite) migrateKaiwo() {
 		n := s.waitGPUNode(nodeC, "follows "+profile, follows(profile))
 		assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
 		for _, g := range n.Status.Node.GPUs {
-			assert.Equal(s.t, want, g.Mode, g.Name)
+			assert.Equal(s.t, want, cluster.ModeText(g.GPUModes), g.Name)
 		}
 	}
 	set("true", "cpx")
@@ -178,18 +179,18 @@ func (s *suite) migrateWithReboot() {
 	n := s.gpuNode(nodeA)
 	boot := n.Status.Node.BootID
 	for _, g := range n.Status.Node.GPUs {
-		require.Equal(s.t, "MIG off", g.Mode, g.Name)
+		require.Equal(s.t, v1beta1.MIGModeDisabled, g.MIGMode, g.Name)
 	}
 	s.setFaultsOn(nodeA, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}})
 	s.labelNode(nodeA, names.LabelMIGConfig, "all-1g.5gb")
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
 	n = s.waitFailed(nodeA, names.ReasonRebootRequired)
 	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonRebootRequired)
-	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: Allowed", "or reboot the node"} {
+	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: IfRequired", "or reboot the node"} {
 		assert.Contains(s.t, said, part)
 	}
 	for _, g := range n.Status.Node.GPUs {
-		assert.Equal(s.t, "MIG off", g.Mode, g.Name)
+		assert.Equal(s.t, v1beta1.MIGModeDisabled, g.MIGMode, g.Name)
 	}
 	assert.Zero(s.t, s.machine(nodeA).instances())
 

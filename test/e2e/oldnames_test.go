@@ -18,7 +18,7 @@ import (
 )
 
 // sevenSlices divides each GPU in seven, and nvidia.com/gpu is one of ten replicas of one.
-const sevenSlices = `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}, sharing: {replicas: 10, oneClient: true}, extendedResource: {as: PartitionReplica}}`
+const sevenSlices = `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}, sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: PartitionReplica}}`
 
 // requesting is a pod as for NVIDIA's device plugin.
 func requesting(name, resourceName string, count int) *corev1.Pod {
@@ -74,7 +74,7 @@ func TestReplicasOfPartitions(t *testing.T) {
 	assert.Equal(t, 8*7, s.machine(nodeA).instances())
 
 	s.create(requesting("two", "nvidia.com/gpu", 2))
-	s.waitPodEvent("two", "FailedPrepareDynamicResources", "asks for 2 shares", "oneClient")
+	s.waitPodEvent("two", "FailedPrepareDynamicResources", "asks for 2 shares", "failRequestsGreaterThanOne")
 	s.delete(append(names, "two")...)
 	assert.Equal(t, 8*7, s.machine(nodeA).instances())
 }

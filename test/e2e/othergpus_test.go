@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // Machines that no other test has: node-a has A100s and H100s, node-b MI300As with
@@ -35,8 +37,8 @@ func (s *suite) twoModels() {
 	require.Zero(s.t, s.machine(nodeA).instances())
 
 	s.setProfileSpec("by-product", `{rules: [
-		{gpus: {products: ["NVIDIA A100*"]}, mig: {mode: Static, partitions: [{profile: 1g.5gb, count: 3}, {profile: 3g.20gb, count: 1}]}},
-		{gpus: {products: ["NVIDIA H100*"]}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]}`)
+		{gpus: {productNames: ["NVIDIA A100*"]}, mig: {mode: Static, partitions: [{profile: 1g.5gb, count: 3}, {profile: 3g.20gb, count: 1}]}},
+		{gpus: {productNames: ["NVIDIA H100*"]}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]}`)
 	s.follow(nodeA, "by-product")
 	var instances []int
 	for _, g := range s.machine(nodeA).GPUs {
@@ -61,7 +63,7 @@ func (s *suite) requireModes(node, want string) {
 	n := s.gpuNode(node)
 	require.NotEmpty(s.t, n.Status.Node.GPUs)
 	for _, g := range n.Status.Node.GPUs {
-		assert.Equal(s.t, want, g.Mode, g.Name)
+		assert.Equal(s.t, want, cluster.ModeText(g.GPUModes), g.Name)
 	}
 }
 

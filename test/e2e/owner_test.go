@@ -15,7 +15,7 @@ import (
 )
 
 // ownerTaint is on the devices of GPUs that another system serves.
-const ownerTaint = names.TaintOtherOwner
+const ownerTaint = names.TaintOtherSystem
 
 // While another system serves the GPUs of a node, Tranche allocates nothing
 // new of them, and says on the node who it is and what to do.
@@ -46,7 +46,7 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 			s.eventually("all devices of the node are tainted", func() (bool, string) {
 				return s.tainted(nodeA, ownerTaint), "they are not"
 			})
-			s.waitNodeEvent(nodeA, "OtherOwner", append(test.event, "ignoreOtherOwners=true")...)
+			s.waitNodeEvent(nodeA, "OtherSystem", append(test.event, "ignoreOtherSystems=true")...)
 			s.gpuPod("during", class1g10gb)
 			s.waitUnschedulable("during")
 			require.Equal(t, corev1.PodRunning, s.pod("before").Status.Phase)
@@ -54,7 +54,7 @@ func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 			disappear()
 			s.waitRunning("during")
 			require.False(t, s.tainted(nodeA, ownerTaint))
-			s.waitNodeEvent(nodeA, "OtherOwnerGone", "Tranche publishes them")
+			s.waitNodeEvent(nodeA, "OtherSystemGone", "Tranche publishes them")
 			s.requireInstances(2)
 		})
 	}
@@ -138,7 +138,7 @@ func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 	disappear := configManager(s)
 	t.Cleanup(disappear)
 	s.eventually("all devices of the node are tainted", func() (bool, string) { return s.tainted(nodeC, ownerTaint), "they are not" })
-	s.waitNodeEvent(nodeC, "OtherOwner", "AMD GPUs", "AMD's device config manager runs here", "ignoreOtherOwners=true")
+	s.waitNodeEvent(nodeC, "OtherSystem", "AMD GPUs", "AMD's device config manager runs here", "ignoreOtherSystems=true")
 	s.gpuPodAt(nodeC, "during", classCPX, "")
 	s.waitUnschedulable("during")
 	require.Equal(t, corev1.PodRunning, s.pod("before").Status.Phase)

@@ -100,7 +100,7 @@ func TestPlanWithACanary(t *testing.T) {
 	s.gpuPodAt(nodeB, "holder", classWhole, "")
 	holder := s.waitRunning("holder")
 	s.setProfile("planned", "{sharing: {replicas: 3}}")
-	s.setPlan("canary", "{profileName: planned, strategy: {"+inOrder+", maxUnavailable: 2, steps: [{nodes: 1, soak: 1s, approval: true}]}}")
+	s.setPlan("canary", "{profileName: planned, nodeSelector: {}, strategy: {"+inOrder+", maxUnavailable: 2, steps: [{nodes: 1, soak: 1s, approval: true}]}}")
 	for revision := int64(1); revision <= 2; revision++ {
 		s.waitPlan("canary", "waits for an approval", func(p *v1beta1.PartitionPlan) bool {
 			return p.Status.Revision == revision && progresses(names.ReasonWaitsForApproval)(p)
@@ -134,8 +134,8 @@ func TestPlanWithACanary(t *testing.T) {
 }
 
 // cutNVIDIA cuts GPUs with MIG, and shares the others: it fits all nodes.
-const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, mig: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
-	{gpus: {vendor: nvidia, mig: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
+const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, migSupport: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
+	{gpus: {vendor: nvidia, migSupport: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
 
 // What a plan would do is told, and nothing happens.
 func TestPlanDryRun(t *testing.T) {
@@ -146,7 +146,7 @@ func TestPlanDryRun(t *testing.T) {
 	s.gpuPodAt(nodeB, "stays", classWhole, "")
 	s.waitRunning("stays")
 	s.slowPod(nodeC, "shares", classSPX, 1)
-	file := s.objectFile(v1beta1.PlanKind, "all", "{profileName: planned, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
+	file := s.objectFile(v1beta1.PlanKind, "all", "{profileName: planned, nodeSelector: {}, strategy: {"+inOrder+", steps: [{nodes: 1}]}}")
 	out, err := s.try("kubectl", "tranche", "plan", "-f", file)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `(?ms)^1 +`+nodeA+`.*^2 +`+nodeB+`.*^2 +`+nodeC, out)

@@ -149,11 +149,11 @@ func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
 		require.NoError(t, err)
 		return patch(`{"spec":{"taints":` + string(taints) + `}}`)
 	}
-	require.NoError(t, taint(corev1.Taint{Key: names.TaintNodeRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}))
+	require.NoError(t, taint(corev1.Taint{Key: names.TaintNodeSwitching, Value: "x", Effect: corev1.TaintEffectNoSchedule}))
 	for want, err := range map[string]error{
-		"may change only the taint tranche.dev/repartitioning:NoSchedule": taint(corev1.Taint{Key: names.TaintNodeRepartitioning, Effect: corev1.TaintEffectNoExecute}),
-		"may change labels of a node only from true to":                   patch(`{"metadata":{"labels":{"example.com/x":"y"}}}`),
-		"may change only its taints and some labels":                      patch(`{"spec":{"unschedulable":true}}`),
+		"may change only the taint tranche.dev/switching:NoSchedule": taint(corev1.Taint{Key: names.TaintNodeSwitching, Effect: corev1.TaintEffectNoExecute}),
+		"may change labels of a node only from true to":              patch(`{"metadata":{"labels":{"example.com/x":"y"}}}`),
+		"may change only its taints and some labels":                 patch(`{"spec":{"unschedulable":true}}`),
 	} {
 		require.Error(t, err, want)
 		assert.True(t, apierrors.IsForbidden(err), err)

@@ -120,7 +120,7 @@ func (s *suite) switchTaints(node string) (tainted []string) {
 	for i := range list.Items {
 		for _, d := range list.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if taint.Key == names.TaintRepartitioning {
+				if taint.Key == names.TaintSwitching {
 					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					tainted = append(tainted, d.Name)
 				}
@@ -131,14 +131,14 @@ func (s *suite) switchTaints(node string) (tainted []string) {
 }
 
 // leftOfSwitches is what switches have left on a node: taints of devices and of the node,
-// paused clients.
+// paused monitoring pods.
 func (s *suite) leftOfSwitches(node string) []string {
 	s.t.Helper()
 	left := s.switchTaints(node)
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {
-		if taint.Key == names.TaintNodeRepartitioning {
+		if taint.Key == names.TaintNodeSwitching {
 			left = append(left, "taint "+taint.ToString())
 		}
 	}

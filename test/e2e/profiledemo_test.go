@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -99,7 +100,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 	s.firstMinors = nil // the driver was reloaded
 	n := s.gpuNode(nodeC)
 	for _, g := range n.Status.Node.GPUs {
-		assert.Equal(s.t, "CPX NPS4", g.Mode, g.Name)
+		assert.Equal(s.t, "CPX NPS4", cluster.ModeText(g.GPUModes), g.Name)
 	}
 	after := runs()
 	for name, pod := range after {
@@ -114,7 +115,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 			})
 			require.NoError(s.t, err)
 			return list.Items
-		}, "pod "+name, "Repartitioning", []string{"Asked to leave", "profile cpx-nps4"})
+		}, "pod "+name, "EvictedForSwitch", []string{"Asked to leave", "profile cpx-nps4"})
 	}
 	require.EqualValues(s.t, count, n.Status.History[0].EvictedPods, gpuNodeText(n))
 	s.requireSame(without)

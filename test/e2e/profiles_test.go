@@ -120,7 +120,7 @@ func (s *suite) followDemoProfile(demo string) {
 	}
 	require.NoError(s.t, err)
 	var values struct {
-		Profiles map[string]any `json:"profiles"`
+		Profiles map[string]any `json:"partitionProfiles"`
 	}
 	require.NoError(s.t, yaml.Unmarshal(text, &values))
 	require.LessOrEqual(s.t, len(values.Profiles), 1)

@@ -26,7 +26,7 @@ func TestEveryNodeReportsItsGPUs(t *testing.T) {
 		require.Equal(t, want.count, n.Status.Node.GPUCount, node)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(t, want.vendor, g.Vendor)
-			assert.Contains(t, g.Product, want.product)
+			assert.Contains(t, g.ProductName, want.product)
 			assert.NotEmpty(t, g.SliceHash, g.Name)
 			assert.Empty(t, g.HeldDevices, g.Name)
 		}

@@ -85,7 +85,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	require.NotNil(t, n.Status.Node.PublishedTaints)
 	assert.True(t, n.Status.Node.PublishedTaints.Withheld)
 	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.PublishedTaints.SwitchID)
-	assert.Equal(t, []string{"taint " + names.TaintNodeRepartitioning + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
+	assert.Equal(t, []string{"taint " + names.TaintNodeSwitching + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
 	var published []string
 	for _, slice := range s.slices(nodeA) {
 		for _, d := range slice.Spec.Devices {

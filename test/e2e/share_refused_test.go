@@ -55,7 +55,7 @@ func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
 // daemon are kept off while the GPU is shared.
 func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
 	s := startOnCluster(t)
-	s.followProfile(nodeB, "one-client", `{gpus: {vendor: nvidia}, sharing: {strategy: MPS, exclusiveProcess: true, oneClient: true, replicas: 4}}`)
+	s.followProfile(nodeB, "one-client", `{gpus: {vendor: nvidia}, sharing: {strategy: MPS, exclusiveProcess: true, failRequestsGreaterThanOne: true, replicas: 4}}`)
 	s.waitFollows(nodeB, "one-client")
 	pci := s.machine(nodeB).GPUs[0].PCI
 	s.sharePodAt(nodeB, "one", pci, classFractionShare, nil)
@@ -70,7 +70,7 @@ func TestShareForOneClientInExclusiveProcessMode(t *testing.T) {
 	two := shareRequest(classFractionShare, "", nil)
 	two.Exactly.AllocationMode, two.Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 2
 	s.podWithRequests(nodeB, "two", two)
-	s.waitPodEvent("two", prepareFailed, "asks for 2 shares", "oneClient")
+	s.waitPodEvent("two", prepareFailed, "asks for 2 shares", "failRequestsGreaterThanOne")
 
 	s.delete("two", "clients", "one")
 	for _, g := range s.machine(nodeB).GPUs {

@@ -113,7 +113,7 @@ func (w *witness) takeClaim(c *resourceapi.ResourceClaim) {
 // names them, and counts the evictions.
 func (s *suite) unnamed(w *witness) (evicted int, wrong []string) {
 	s.t.Helper()
-	list, err := s.client.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=Repartitioning"})
+	list, err := s.client.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=EvictedForSwitch"})
 	require.NoError(s.t, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // A tenant whose pods and claims tolerate every taint used to get a free device of a
 // tainted GPU again after each eviction, until the drain's deadline. And any pod with the
-// nodeSelector of a paused client was waited for, one minute for each switch.
+// nodeSelector of a paused monitoring pod was waited for, one minute for each switch.
 func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
@@ -24,7 +24,7 @@ func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 	s.deploy("tolerant", nodeA, 2, fromTemplate("tolerant"), func(spec *corev1.PodSpec) {
 		spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	})
-	const clientLabel = names.LabelGPUClient
+	const clientLabel = names.LabelGPUMonitoring
 	s.labelNode(nodeA, clientLabel, "true")
 	t.Cleanup(func() { s.labelNode(nodeA, clientLabel, "") })
 	client := newPod("client")

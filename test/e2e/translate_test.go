@@ -166,7 +166,7 @@ func TestWhatTheControllerMayWrite(t *testing.T) {
 		asked, err := claimtemplate.Parse("tranche-fraction-500")
 		require.NoError(t, err)
 		o := &resourceapi.ResourceClaimTemplate{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelFromAmount: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}},
 			Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: asked.Spec()},
 		}
 		change(o)

@@ -107,7 +107,7 @@ func TestUninstall(t *testing.T) {
 	s.gpuPodAt(nodeC, "before-amd", classCPX, "")
 	s.waitRunning("before", "before-amd")
 	s.loadScheduler()
-	s.set("nodeLabels.enabled=true,extendedResources.nvidia=true,scheduler.enabled=true")
+	s.set("nodeLabels.enabled=true,extendedResources.nvidia.enabled=true,scheduler.enabled=true")
 	s.eventually("the nodes are labelled", func() (bool, string) {
 		return s.label(nodeA, "product") == "NVIDIA-H100-80GB-HBM3" && s.label(nodeA, "count") == "8" && s.label(nodeA, "memory") == "81559" &&
 			s.label(nodeB, "product") == "NVIDIA-L4" && s.label(nodeB, "count") == "4", s.label(nodeA, "product") + s.label(nodeA, "memory")

@@ -34,7 +34,7 @@ import (
 // chart's defaults.
 var needs = map[string][]string{
 	"TestMigrations":        {fileText(migrateFolder + "/values.yaml")},
-	"TestMigrations/reboot": {fileText(migrateFolder + "/values.yaml"), "controller: {reboot: Allowed}"},
+	"TestMigrations/reboot": {fileText(migrateFolder + "/values.yaml"), "controller: {reboot: IfRequired}"},
 }
 
 // commonValues are documents of which a later one overrides those before it.
@@ -204,8 +204,9 @@ func (s *suite) publishesBy(node string, values map[string]any) (ok bool, device
 	served, _ := values["extendedResources"].(map[string]any)
 	for _, device := range s.published(node) {
 		for _, vendor := range []string{"nvidia", "amd"} {
+			of, _ := served[vendor].(map[string]any)
 			if strings.Contains(device, "type:\n    string: gpu\n") && strings.Contains(device, "vendor:\n    string: "+vendor+"\n") &&
-				strings.Contains(device, "string: "+vendor+".com/gpu\n") != (served[vendor] == true) {
+				strings.Contains(device, "string: "+vendor+".com/gpu\n") != (of["enabled"] == true) {
 				return false, device
 			}
 		}

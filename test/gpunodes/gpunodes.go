@@ -48,10 +48,21 @@ func (n *Node) Says(kind string, status bool, reason, message string) *Node {
 	return n
 }
 
-// GPUs reports GPUs in one mode.
-func (n *Node) GPUs(mode string, names ...string) *Node {
+// The modes of NVIDIA's GPUs.
+var (
+	MIGOn  = v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}
+	MIGOff = v1beta1.GPUModes{MIGMode: v1beta1.MIGModeDisabled}
+)
+
+// XCP are the modes of AMD's GPUs.
+func XCP(compute, memory string) v1beta1.GPUModes {
+	return v1beta1.GPUModes{ComputePartition: compute, MemoryPartition: memory}
+}
+
+// GPUs reports GPUs in the same modes.
+func (n *Node) GPUs(modes v1beta1.GPUModes, names ...string) *Node {
 	for _, name := range names {
-		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1beta1.GPUReport{Name: name, GPUModes: modes, ProductName: "NVIDIA H100 80GB HBM3"})
 	}
 	n.Status.Node.GPUCount = int32(len(n.Status.Node.GPUs))
 	return n

@@ -1,6 +1,8 @@
 package gpunodes
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,11 +17,12 @@ type Plan struct{ v1beta1.PartitionPlan }
 func NewPlan(name, profile string, revisions int64) *Plan {
 	p := &Plan{}
 	p.Name, p.Generation = name, 1
-	p.Spec.ProfileName = profile
+	p.Spec.ProfileName, p.Spec.NodeSelector = profile, &v1beta1.NodeSelector{}
 	s := &p.Status
 	s.ObservedGeneration, s.Revision, s.TargetRevision, s.CurrentStep, s.StepCount = 1, revisions, revisions, 1, 1
 	for r := revisions; r > 0; r-- {
-		h := v1beta1.PlanRevision{Revision: r, ProfileName: profile, Hash: "hash", CreationTime: metav1.NewTime(Now)}
+		reference := v1beta1.RevisionReference{Revision: r, RevisionHash: fmt.Sprint("hash-", r)}
+		h := v1beta1.PlanRevision{RevisionReference: reference, ProfileName: profile, CreationTime: metav1.NewTime(Now)}
 		if r < revisions {
 			done := metav1.NewTime(Now)
 			h.CompletionTime = &done

@@ -34,7 +34,7 @@ type ControllerOptions struct {
 func DefaultController() ControllerOptions {
 	return ControllerOptions{Options: controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), StartupTaint: names.TaintStartup,
-		PauseLabels: controller.DefaultPauseLabels, ClientNamespaces: controller.DefaultClientNamespaces,
+		PauseLabels: controller.DefaultPauseLabels, MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
 	}}
 }
 
@@ -100,7 +100,7 @@ func (o *ControllerOptions) setup(ctx context.Context, mgr manager.Manager) erro
 
 // mountProfiles writes the ConfigMaps with the chart's profiles as files, and returns the folders.
 func (c *Cluster) mountProfiles(ctx context.Context) (dirs []string, err error) {
-	for _, name := range []string{"tranche-profiles", "tranche-default-profiles"} {
+	for _, name := range []string{"tranche-profiles", "tranche-profile-catalog"} {
 		m, err := c.Core.CoreV1().ConfigMaps(Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err

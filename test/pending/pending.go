@@ -255,7 +255,7 @@ func (w *World) Switched(node, profile string) {
 		if s := &w.In.Slices[i].Spec; *s.NodeName == node {
 			for j := range s.Devices {
 				s.Devices[j].Taints = append(s.Devices[j].Taints, resourceapi.DeviceTaint{
-					Key: names.TaintRepartitioning, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+					Key: names.TaintSwitching, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 				})
 			}
 		}

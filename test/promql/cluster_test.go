@@ -91,10 +91,10 @@ func scrapedOf(t *testing.T, pods []string, changes ...change) *cluster {
 	// What other parts of the controller report, which is not recorded.
 	for _, l := range []labels.Labels{
 		labels.FromStrings("__name__", "controller_runtime_reconcile_errors_total", "controller", "gpunode"),
-		labels.FromStrings("__name__", "tranche_waiting_pods", "reason", "Waits"),
-		labels.FromStrings("__name__", "tranche_waiting_pods_unexplained", "reason", "TooMany"),
-		labels.FromStrings("__name__", "tranche_waiting_pod_events_total", "reason", "Waits"),
-		labels.FromStrings("__name__", "tranche_waiting_pod_calls_total"),
+		labels.FromStrings("__name__", "tranche_pending_pods", "reason", "Waits"),
+		labels.FromStrings("__name__", "tranche_pending_pods_unexplained", "cause", "TooMany"),
+		labels.FromStrings("__name__", "tranche_pending_pod_events_total", "reason", "Waits"),
+		labels.FromStrings("__name__", "tranche_pending_pod_api_requests_total"),
 		labels.FromStrings("__name__", "tranche_defragmentations_total", "result", "Succeeded"),
 		labels.FromStrings("__name__", "tranche_defragmentation_evictions_total", "result", "Evicted"),
 	} {

@@ -20,8 +20,8 @@ var quiet = []string{
 }
 
 // with sets the variables of a query.
-func with(query, node, model, namespace string) string {
-	return strings.NewReplacer("$node", node, "$model", model, "$namespace", namespace, "$__rate_interval", "5m").Replace(query)
+func with(query, node, product, namespace string) string {
+	return strings.NewReplacer("$node", node, "$product_name", product, "$namespace", namespace, "$__rate_interval", "5m").Replace(query)
 }
 
 // Each query of the dashboard can be run and finds something, and follows the variables.
@@ -43,7 +43,7 @@ func TestDashboard(t *testing.T) {
 				assert.True(t, !strings.Contains(target.Expr, "$namespace") || s.Metric.Get("namespace") != "team-b", "%s: %s", p.Title, s)
 			}
 			for _, s := range c.ask(with(target.Expr, ".*", "NVIDIA.*", ".*"), ended) {
-				assert.True(t, !strings.Contains(target.Expr, "$model") || !strings.Contains(s.Metric.Get("model"), "AMD"), "%s: %s", p.Title, s)
+				assert.True(t, !strings.Contains(target.Expr, "$product_name") || !strings.Contains(s.Metric.Get("product_name"), "AMD"), "%s: %s", p.Title, s)
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestWhilePluginsFollowOthers(t *testing.T) {
 		same(r.Record+r.Alert, r.Expr)
 	}
 	assert.Len(t, two.ask(`tranche_gpu_info`, ended), 8, "there are two plugins on each node")
-	same("docs/reference/metrics.md", `sum by (model) (max by (node, gpu) (tranche_free_memory_bytes) * on (node, gpu) group_left (model) max by (node, gpu, model) (tranche_gpu_info))`)
+	same("docs/reference/metrics.md", `sum by (product_name) (max by (node, gpu) (tranche_free_memory_bytes) * on (node, gpu) group_left (product_name) max by (node, gpu, product_name) (tranche_gpu_info))`)
 }
 
 // answers are the values of a query by their labels. Small differences come from the order of sums.
@@ -87,7 +87,7 @@ func TestLabelsOfTenants(t *testing.T) {
 		assert.NotContains(t, s.Metric.Get("pod"), "plugin", s.Metric)
 		assert.NotEqual(t, pluginContainer, s.Metric.Get("container"), s.Metric)
 	}
-	assert.Contains(t, metrics, "tranche_share_memory_bytes")
+	assert.Contains(t, metrics, "tranche_share_allocated_memory_bytes")
 	assert.Contains(t, metrics, "tranche_claim_info")
 }
 
@@ -185,7 +185,7 @@ func TestAlerts(t *testing.T) {
 		"TrancheSwitchOverdue ":      set("tranche_gpu_nodes_overdue", "", "", 1),
 		"TrancheControllerErrors ":   grow("controller_runtime_reconcile_errors_total", nil, 5),
 		"TrancheControllerAbsent ": func(l labels.Labels, at time.Duration, now float64) (float64, bool) {
-			return now, l.Get("__name__") != "tranche_switching_nodes_limit" || !late(at)
+			return now, l.Get("__name__") != "tranche_unplanned_switching_nodes_limit" || !late(at)
 		},
 	} {
 		t.Run(want, func(t *testing.T) {

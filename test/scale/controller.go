@@ -48,7 +48,7 @@ func (c *cluster) startController(ctx context.Context) (*controller, error) {
 	p := &controller{ready: "http://" + health + "/readyz"}
 	p.Program, err = c.StartProgram(ctx, "tranche-controller", c.controller, environment(pod.Containers[0].Env),
 		flagsOutside(pod.Containers[0].Args, folders, map[string]string{
-			"--kubeconfig": kubeconfig, "--lease-namespace": controlplane.Namespace, "--metrics-address": "0", "--health-address": health, "--v": "4",
+			"--kubeconfig": kubeconfig, "--system-namespace": controlplane.Namespace, "--metrics-address": "0", "--health-address": health, "--v": "4",
 		})...)
 	if err != nil {
 		return nil, fmt.Errorf("start the controller (make build makes it): %w", err)

@@ -160,7 +160,7 @@ func (p *plugins) taint(ctx context.Context, n *plugin, s *v1beta1.GPUNodeStatus
 	value := ""
 	if s.RequestsTaints() {
 		want = &v1beta1.PublishedTaints{SwitchID: s.Switch.ID, TaintGeneration: s.Switch.TaintGeneration}
-		gpus, value = append(gpus, s.Switch.GPUs...), names.RepartitioningTaintValue(s.Switch.To.ProfileName)
+		gpus, value = append(gpus, s.Switch.GPUs...), s.Switch.To.ProfileName
 	}
 	if ptr.Equal(want, n.taints) {
 		return nil
@@ -254,7 +254,7 @@ func devices(n *plugin, gpuIndex int) []resourceapi.Device {
 			},
 		}
 		if slices.Contains(n.tainted, gpuName(gpuIndex)) {
-			all[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			all[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintSwitching, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	return all
@@ -267,7 +267,7 @@ func (p *plugins) report(ctx context.Context, n *plugin) error {
 	report := &v1beta1.NodeReport{BootID: "boot", GPUCount: int32(p.gpus), AppliedHash: n.applied, Task: n.task, PublishedTaints: n.taints}
 	for i := range p.gpus {
 		g := v1beta1.GPUReport{
-			Name: gpuName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",
+			Name: gpuName(i), Vendor: string(gpu.NVIDIA), ProductName: "NVIDIA H100 80GB HBM3", Index: int32(i), GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled},
 			SliceHash: publish.Digest(devices(n, i)),
 		}
 		for part := range devicesOfGPU {

@@ -154,9 +154,9 @@ func planOf(pool string) *v1beta1.PartitionPlan {
 			ProfileName: fleetProfile, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{poolLabel: pool}},
 			Strategy: v1beta1.RolloutStrategy{
 				Steps:          []v1beta1.RolloutStep{{Nodes: number(2)}, {Nodes: percent("10%")}},
-				MaxUnavailable: ptr.To(percent("10%")), MaxFailures: ptr.To(number(0)),
+				MaxUnavailable: ptr.To(percent("10%")), MaxFailures: number(0),
 				TopologyLimits: []v1beta1.TopologyLimit{{TopologyKey: corev1.LabelTopologyZone, MaxUnavailable: percent("50%")}},
-				Order:          &v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
+				Order:          v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: orderLabel},
 			},
 		},
 	}

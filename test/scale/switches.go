@@ -190,7 +190,7 @@ func atOnceValues(dir string) ([]byte, error) {
 		nodes[v.node], own[name] = name, inventory
 	}
 	return yaml.Marshal(map[string]any{
-		"amd":      map[string]any{"memoryModes": map[string]any{"enabled": true}},
+		"amd":      map[string]any{"memoryPartitions": map[string]any{"enabled": true}},
 		"simulate": map[string]any{"nodes": nodes, "inventories": own},
 	})
 }

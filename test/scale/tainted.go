@@ -108,7 +108,7 @@ func (c *cluster) watchSlices(ctx context.Context) (*tainted, error) {
 
 func (t *tainted) takeSlice(slice *resourceapi.ResourceSlice, there bool) {
 	is := slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
-		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == names.TaintRepartitioning })
+		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == names.TaintSwitching })
 	})
 	t.set(ptr.Deref(slice.Spec.NodeName, ""), slice.Name, there && is)
 }

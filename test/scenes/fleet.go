@@ -21,7 +21,7 @@ func Fleet() Scene {
 		case i < 6:
 			in.Slices = append(in.Slices, GPUs(name, 4, H100)...)
 			in.Claims = append(in.Claims, Claim("team-a", fmt.Sprintf("train-%d", i), name, 0, GPUOf(0)), Claim("team-b", fmt.Sprintf("infer-%d", i), name, 1, MIG(1, "1g.10gb", 6)))
-			in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "balanced").GPUs("MIG on", GPUOf(0), GPUOf(1), GPUOf(2), GPUOf(3)).GPUNode)
+			in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "balanced").GPUs(gpunodes.MIGOn, GPUOf(0), GPUOf(1), GPUOf(2), GPUOf(3)).GPUNode)
 		case i < 9:
 			in.Slices = append(in.Slices, GPUs(name, 2, MI300X)...)
 			in.Claims = append(in.Claims, Claim("team-a", fmt.Sprintf("rank-%d", i), name, 0, XCP(0, "cpx", 0)))
@@ -31,8 +31,8 @@ func Fleet() Scene {
 		in.Nodes = append(in.Nodes, Node(name, corev1.ConditionTrue, i == 4))
 	}
 	in.Nodes[3] = Node("gpu-03", corev1.ConditionUnknown, false)
-	in.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "whole").GPUs("MIG on", GPUOf(0)).Switches(v1beta1.Draining, "balanced", "evicts pods from "+GPUOf(0), GPUOf(0)).GPUNode
-	in.GPUNodes[1] = gpunodes.WithProfile("gpu-01", "whole").GPUs("MIG off", GPUOf(0)).
+	in.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "whole").GPUs(gpunodes.MIGOn, GPUOf(0)).Switches(v1beta1.Draining, "balanced", "evicts pods from "+GPUOf(0), GPUOf(0)).GPUNode
+	in.GPUNodes[1] = gpunodes.WithProfile("gpu-01", "whole").GPUs(gpunodes.MIGOff, GPUOf(0)).
 		Fails("balanced", "HardwareFailed", "GPU "+GPUOf(1)+": CreateGpuInstance: Unknown Error", true).GPUNode
 	in.GPUNodes[5].Status.Node.GPUs[2].Problem = "it does not answer"
 	onL4 := func(name string) bool { return name == GPUOf(1) }

@@ -13,11 +13,11 @@ import (
 // whose GPUs are not, and one of which nothing is known.
 func Following() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: append(append(GPUs("node-a", 2, H100), GPUs("node-b", 2, MI300X)...), GPUs("node-c", 1, L4)...)}}
-	b := gpunodes.WithProfile("node-b", "mixture").GPUs("CPX NPS4", GPUOf(0)).GPUs("SPX NPS4", GPUOf(1))
+	b := gpunodes.WithProfile("node-b", "mixture").GPUs(gpunodes.XCP("CPX", "NPS4"), GPUOf(0)).GPUs(gpunodes.XCP("SPX", "NPS4"), GPUOf(1))
 	b.Status.Node.GPUs[1].Pending = "when no share of the GPU is held: 4 replicas in place of 10"
 	in.GPUNodes = []v1beta1.GPUNode{b.GPUNode,
-		gpunodes.WithProfile("node-a", "dynamic").GPUs("MIG on", GPUOf(0), GPUOf(1)).GPUNode,
-		gpunodes.WithProfile("node-z", "dynamic").GPUs("MIG on", GPUOf(0)).GPUNode, // publishes nothing, and nobody minds
+		gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, GPUOf(0), GPUOf(1)).GPUNode,
+		gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUNode, // publishes nothing, and nobody minds
 	}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "rank-0", "node-b", 0, XCP(0, "cpx", 0))}
 	return in
@@ -29,19 +29,19 @@ func Switching() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-a", 3, H100)}}
 	doing := "evicts pods from " + GPUOf(0) + ": pod team/train-0 (" + MIG(0, "3g.40gb", 0) + ") is not evicted: budget team/train allows no eviction; " +
 		"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
-	a := gpunodes.WithProfile("node-a", "whole").GPUs("MIG on", GPUOf(0)).GPUs("MIG off", GPUOf(1), GPUOf(2)).
+	a := gpunodes.WithProfile("node-a", "whole").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUs(gpunodes.MIGOff, GPUOf(1), GPUOf(2)).
 		Switches(v1beta1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
 		Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profileName whole of the GPUNode; remove one of them")
 	a.Status.Node.GPUs[2].Problem = "it does not answer"
-	b := gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
+	b := gpunodes.WithProfile("node-b", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), GPUOf(0)).
 		Switches(v1beta1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))
-	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(names.ConditionReady, false, "Conflict", "other systems serve GPUs").
-		Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
+	c := gpunodes.WithProfile("node-c", "").GPUs(v1beta1.GPUModes{}, GPUOf(0)).Says(names.ConditionReady, false, "OtherSystem", "other systems serve GPUs").
+		Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
 	in.GPUNodes = []v1beta1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
-	repartitioning := resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	taint := resourceapi.DeviceTaint{Key: names.TaintSwitching, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	pool := "node-a/" + GPUOf(0)
-	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: repartitioning}}}
+	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: taint}}}
 	in.Rules[0].Name = "tranche-node-a-" + GPUOf(0)
 	return in
 }
@@ -49,7 +49,7 @@ func Switching() Scene {
 // SwitchFailed is a scene.
 func SwitchFailed() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-b", 1, MI300X)}}
-	in.GPUNodes = []v1beta1.GPUNode{gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
+	in.GPUNodes = []v1beta1.GPUNode{gpunodes.WithProfile("node-b", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), GPUOf(0)).
 		Fails("cpx-nps4", "HardwareFailed", "the driver was reloaded and is in NPS1 still", true).GPUNode}
 	return in
 }

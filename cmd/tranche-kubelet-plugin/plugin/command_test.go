@@ -34,8 +34,8 @@ func TestBadFlags(t *testing.T) {
 		"no node":       {[]string{}, "--node-name is not set, and neither is NODE_NAME in the environment"},
 		"unknown flag":  {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
 		"an argument":   {[]string{"h100x8"}, `unknown command "h100x8"`},
-		"shared memory": {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},
-		"no quantity":   {[]string{"--node-name=a", "--mps-shared-memory=much"}, "mps-shared-memory"},
+		"shared memory": {[]string{"--node-name=a", "--mps-shared-memory-size=1k"}, "1k is less than 1Mi"},
+		"no quantity":   {[]string{"--node-name=a", "--mps-shared-memory-size=much"}, "mps-shared-memory-size"},
 		"resource":      {[]string{"--node-name=a", "--extended-resource=gpu"}, `"gpu" is not a vendor's resource: use nvidia.com/gpu or amd.com/gpu`},
 		"managed nodes": {[]string{"--node-name=a", "--managed-nodes=a b"}, "--managed-nodes"},
 		"log format":    {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
@@ -59,18 +59,18 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
-		"--adopt-foreign-partitions", "--installation=ns/tranche", "--extended-resource=nvidia.com/gpu", "--extended-resource=amd.com/gpu",
-		"--mps-shared-memory=512Mi", "--managed-nodes=example.com/tranche=true", "--mig-extended-resources",
+		"--remove-idle-foreign-partitions", "--installation=ns/tranche", "--extended-resource=nvidia.com/gpu", "--extended-resource=amd.com/gpu",
+		"--mps-shared-memory-size=512Mi", "--managed-nodes=example.com/tranche=true", "--mig-extended-resources",
 	}))
 	assert.Equal(t, "example.com/tranche=true", config.ManagedNodes.String())
 	assert.True(t, config.MIGExtendedResources)
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
-	assert.True(t, config.AdoptForeign)
+	assert.True(t, config.RemoveIdleForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.ExtendedResources)
 	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)
-	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory").DefValue)
+	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory-size").DefValue)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 	assert.Equal(t, 10*time.Second, config.UsageInterval)
 }

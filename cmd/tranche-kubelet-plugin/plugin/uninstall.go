@@ -25,7 +25,7 @@ func uninstallCommand(version string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Namespace == "" {
-				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
+				return errors.New("--system-namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
 			api, err := client.Config(kubeconfig, name+"/"+version)
 			if err != nil {
@@ -47,7 +47,7 @@ func uninstallCommand(version string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
-	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE")
+	flags.StringVar(&config.Namespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE")
 	flags.StringVar(&config.Release, "release", "tranche", "Helm release of the installation")
 	flags.IntVar(&config.Revision, "revision", 1, "Helm revision of the installation, for messages")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")

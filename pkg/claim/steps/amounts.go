@@ -128,7 +128,7 @@ func totalOf(p gpu.Placement) gpu.Amount {
 
 // mostClients is the maximum number of clients of one claim.
 func mostClients(p gpu.Placement) int64 {
-	if p.Share.OneClient {
+	if p.Share.FailRequestsGreaterThanOne {
 		return 1
 	}
 	return int64(p.Share.MaxClients)

@@ -44,7 +44,7 @@ func TestAmountOf(t *testing.T) {
 
 func TestAmountOfRefuses(t *testing.T) {
 	one := claims.MemoryShare(0)
-	one.Share.OneClient = true
+	one.Share.FailRequestsGreaterThanOne = true
 	tiny := claims.FractionShare(0)
 	tiny.Memory = 500 << 20
 	for name, tt := range map[string]struct {

@@ -140,11 +140,11 @@ func TestOneShareForEachRequest(t *testing.T) {
 
 	for i := range s.Wanted.Devices {
 		share := *s.Wanted.Devices[i].Placement.Share
-		share.OneClient = true
+		share.FailRequestsGreaterThanOne = true
 		s.Wanted.Devices[i].Placement.Share = &share
 	}
 	_, err = Prepare(s)
-	require.EqualError(t, err, "request "+s.Wanted.Devices[0].Request+" asks for 2 shares, and the settings of GPU gpu-0000-01-00-0 (oneClient) allow one: ask for one, with the amount that is needed")
+	require.EqualError(t, err, "request "+s.Wanted.Devices[0].Request+" asks for 2 shares, and the settings of GPU gpu-0000-01-00-0 (failRequestsGreaterThanOne) allow one: ask for one, with the amount that is needed")
 	s.Wanted.Devices[1].Request = "another"
 	_, err = Prepare(s)
 	require.NoError(t, err)

@@ -320,8 +320,8 @@ func checkShares(s Situation) error {
 		if what := over(d.Placement, sumOf(d, s.Wanted.Devices[:i+1])); what != "" {
 			return fmt.Errorf("the claim was allocated more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
 		}
-		if n := sharesOf(d.Request, s.Wanted.Devices); d.Placement.Share.OneClient && n > 1 {
-			return fmt.Errorf("request %s asks for %d shares, and the settings of GPU %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.GPUName())
+		if n := sharesOf(d.Request, s.Wanted.Devices); d.Placement.Share.FailRequestsGreaterThanOne && n > 1 {
+			return fmt.Errorf("request %s asks for %d shares, and the settings of GPU %s (failRequestsGreaterThanOne) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.GPUName())
 		}
 	}
 	return nil

@@ -153,7 +153,7 @@ func convertClass(text strict.Text) (*Object, error) {
 		// The selectors of NVIDIA's driver need not exclude AMD's GPUs, nor shares.
 		o.Spec.Selectors = slices.Insert(o.Spec.Selectors, 0, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: nvidiaOnly}})
 		if o.Spec.ExtendedResourceName != nil {
-			c.note("spec.extendedResourceName", "classes of Tranche's chart serve nvidia.com/mig-<profile> and, with extendedResources.nvidia, nvidia.com/gpu: only one class should serve a resource")
+			c.note("spec.extendedResourceName", "classes of Tranche's chart serve nvidia.com/mig-<profile> and, with extendedResources.nvidia.enabled, nvidia.com/gpu: only one class should serve a resource")
 		}
 	}
 	return c.object(text, &o, &o.TypeMeta, &o.ObjectMeta)

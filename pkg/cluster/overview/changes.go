@@ -1,10 +1,12 @@
 package overview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -42,7 +44,7 @@ func Changes(before, after *cluster.Summary) []string {
 // Line returns a summary in one line.
 func Line(s *cluster.Summary) string {
 	o := Of(s)
-	parts := []string{text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU")}
+	parts := []string{text.Count(len(s.Nodes), "node"), text.Count(s.GPUCount(), "GPU")}
 	for _, state := range o.States {
 		parts = append(parts, fmt.Sprintf("%d %s", state.Count, state.State))
 	}
@@ -58,12 +60,8 @@ func waiting(s *cluster.Summary) string {
 
 func nodeChanges(was, is *cluster.Node) []string {
 	var out []string
-	if was.State != is.State {
-		state := is.State
-		if state == "" {
-			state = "ready"
-		}
-		out = append(out, state)
+	if is.State() != was.State() {
+		out = append(out, cmp.Or(is.State(), "ready"))
 	}
 	if text := profileText(is); text != "" && text != profileText(was) {
 		out = append(out, text)
@@ -128,8 +126,8 @@ func gpuChanges(was, is *cluster.GPU) []string {
 			out = append(out, "problem: "+is.Problem)
 		}
 	}
-	if was.HardwareMode != is.HardwareMode && is.HardwareMode != "" {
-		out = append(out, "mode "+is.HardwareMode)
+	if was.HardwareMode != is.HardwareMode && is.HardwareMode != (v1beta1.GPUModes{}) {
+		out = append(out, "mode "+cluster.ModeText(is.HardwareMode))
 	}
 	return out
 }
@@ -152,7 +150,7 @@ func holds(g *cluster.GPU) []string {
 func taints(g *cluster.GPU) []string {
 	var out []string
 	for i := range g.Taints {
-		out = append(out, Taint(&g.Taints[i]))
+		out = append(out, g.Taints[i].String())
 	}
 	return out
 }

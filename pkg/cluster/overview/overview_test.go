@@ -13,16 +13,15 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
-const gib = int64(1) << 30
+const gib = cluster.Bytes(1) << 30
 
 func TestOverview(t *testing.T) {
 	o := overview.Of(scenes.Fleet().Summary())
-	assert.Equal(t, 12, o.NodeCount)
-	assert.Equal(t, 36, o.GPUCount)
 	assert.Equal(t, []overview.StateCount{
 		{State: overview.Ready, Count: 6}, {State: overview.Cordoned, Count: 1}, {State: overview.Switching, Count: 1},
 		{State: overview.Failed, Count: 1}, {State: overview.Unhealthy, Count: 2}, {State: overview.NotReady, Count: 1},
@@ -30,7 +29,10 @@ func TestOverview(t *testing.T) {
 	h100 := o.Models[0]
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", h100.Name)
 	assert.Equal(t, []int{6, 24, 12}, []int{h100.Nodes, h100.GPUs, *h100.Unused})
-	assert.Equal(t, []overview.Held{{Label: "1g.10gb", Count: 6}, {Label: cluster.WholeGPU, Count: 6}}, h100.Held)
+	assert.Equal(t, []overview.Held{
+		{DeviceKind: cluster.DeviceKind{Label: "1g.10gb", Type: gpu.TypeMIG, Profile: "1g.10gb"}, Count: 6},
+		{DeviceKind: cluster.DeviceKind{Label: cluster.WholeGPU, Type: gpu.TypeGPU}, Count: 6},
+	}, h100.Held)
 	// 6 GPUs are held whole, and 6 have one position of eight held and one left over; two nodes
 	// take no pods.
 	assert.Equal(t, overview.Memory{TotalBytes: 24 * 80 * gib, HeldBytes: 540 * gib, LeftoverBytes: 60 * gib, FreeBytes: 880 * gib, BlockedBytes: 440 * gib}, h100.Memory)
@@ -94,7 +96,7 @@ func TestMemoryAddsUp(t *testing.T) {
 
 func TestStateOf(t *testing.T) {
 	taint := func(key string, effect resourceapi.DeviceTaintEffect) cluster.Node {
-		return cluster.Node{GPUs: []cluster.GPU{{Name: "gpu-a", Taints: []cluster.Taint{{Key: key, Effect: string(effect), Devices: 1, Of: 2}}}}}
+		return cluster.Node{GPUs: []cluster.GPU{{Name: "gpu-a", Taints: []cluster.Taint{{Key: key, Effect: effect, Devices: 1, Of: 2}}}}}
 	}
 	profile := func(n *gpunodes.Node) cluster.Node {
 		p := cluster.ProgressOf(&n.GPUNode)
@@ -109,19 +111,19 @@ func TestStateOf(t *testing.T) {
 	}{
 		"nothing":                  {cluster.Node{}, overview.Ready},
 		"in the last state":        {cluster.Node{Cordoned: true, NotReady: true}, overview.NotReady},
-		"a switch's taint":         {taint(names.TaintRepartitioning, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
+		"a switch's taint":         {taint(names.TaintSwitching, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
 		"held as of old":           {taint(names.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
 		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},
 		"unhealthy":                {taint(names.TaintUnhealthy, resourceapi.DeviceTaintEffectNoExecute), overview.Unhealthy},
-		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{Incomplete: "1 of 2 slices are there"}}}, overview.Incomplete},
+		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{MissingSlices: 1}}}, overview.Incomplete},
 		"applied":                  {profile(gpunodes.WithProfile("node-a", "x")), overview.Ready},
 		"waits":                    {profile(waits), overview.Waiting},
 		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Waiting, "y", "waits")), overview.Waiting},
 		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Draining, "y", "evicts")), overview.Switching},
 		"overdue":                  {profile(overdue), overview.Overdue},
 		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.RollingBack, "y", "")), overview.Failed},
-		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherOwner", "others")), overview.NotApplied},
+		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherSystem", "others")), overview.NotApplied},
 		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
 		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonPaused, "off")), overview.Ready},
 		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverridden, true, "LabelHolds", "label")), overview.Ready},
@@ -146,9 +148,9 @@ func TestChanges(t *testing.T) {
 	after.Slices = after.Slices[:len(after.Slices)-4] // of gpu-11
 	after.Slices = append(after.Slices, scenes.GPUs("gpu-12", 1, scenes.L4)...)
 	after.Claims = append(after.Claims[1:len(after.Claims)-1], scenes.Claim("team-a", "new", "gpu-02", 2, scenes.MIG(2, "3g.40gb", 4)))
-	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs("MIG on", scenes.GPUOf(0)).GPUNode
+	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode
 	after.GPUNodes[5].Status.Node.GPUs[2].Problem = ""
-	after.GPUNodes[2].Status.Node.GPUs[3].Mode = "MIG off"
+	after.GPUNodes[2].Status.Node.GPUs[3].GPUModes = gpunodes.MIGOff
 	assert.Equal(t, []string{
 		"gpu-00: profile balanced",
 		"gpu-00: " + scenes.GPUOf(0) + ": released: whole GPU (" + scenes.GPUOf(0) + ") by team-a/train-0",
@@ -181,7 +183,7 @@ func BenchmarkSummary(b *testing.B) {
 		name := fmt.Sprintf("gpu-%04d", i)
 		in.Slices = append(in.Slices, scenes.GPUs(name, 8, scenes.H100)...)
 		in.Nodes = append(in.Nodes, scenes.Node(name, corev1.ConditionTrue, false))
-		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs("MIG on", scenes.GPUOf(0)).GPUNode)
+		in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile(name, "x").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode)
 		for slot := range 8 {
 			in.Claims = append(in.Claims, scenes.Claim("team", fmt.Sprintf("p-%d-%d", i, slot), name, slot, scenes.MIG(slot, "1g.10gb", 0)))
 		}

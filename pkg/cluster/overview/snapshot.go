@@ -51,8 +51,6 @@ type Node struct {
 	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.
 	Lost []cluster.Held
-	// History has the finished switches, the newest first.
-	History []cluster.Switch
 }
 
 // Rollout is a PartitionPlan.
@@ -60,7 +58,7 @@ type Rollout struct {
 	cluster.Rollout
 	// Known: the controller has seen the last change of the plan.
 	Known bool
-	// History has the revisions of the plan, the newest first.
+	// Paused is spec.paused of the plan.
 	Paused bool
 }
 

@@ -96,7 +96,7 @@ func (a *Adopter) make(ctx context.Context, r *Result) error {
 	case r.made == nil:
 	case there == nil:
 		there = &v1beta1.PartitionProfile{
-			ObjectMeta: metav1.ObjectMeta{Name: r.profile, Labels: map[string]string{names.LabelFromProject: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: r.profile, Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}},
 			Spec:       *r.made,
 		}
 		if err := a.Client.Create(ctx, there, client.FieldOwner(fieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -156,7 +156,7 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]string) (found *formats.Profile, problem string, err error) {
 	c, followed := m.config.Projects[DevicePlugin]
 	label := of[names.LabelDevicePluginConfig]
-	if !followed || label == "" && !m.config.Unlabelled {
+	if !followed || label == "" && !m.config.UnlabeledNodes {
 		return nil, "", nil
 	}
 	all, err := m.read(ctx, live, wanted{c, DevicePlugin})
@@ -173,7 +173,7 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 		choices = append(choices, all.profiles[i].Original)
 	}
 	slices.Sort(choices)
-	chosen, err := formats.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.Default, yamlFile), choices)
+	chosen, err := formats.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.DefaultConfig, yamlFile), choices)
 	if err != nil {
 		return nil, err.Error(), nil //nolint:nilerr // what is wrong is in the ConfigMap or on the node
 	}

@@ -147,11 +147,11 @@ func (a *Adopter) find(ctx context.Context, live bool, r *Result, profile *name,
 // taken finds out whether the name of a profile is taken by another one.
 func (a *Adopter) taken(ctx context.Context, live bool, r *Result) error {
 	there, err := a.profileNamed(ctx, live, r.profile)
-	if r.there = there; err != nil || there == nil || there.Labels[names.LabelFromProject] != "" {
+	if r.there = there; err != nil || there == nil || there.Labels[names.LabelCreatedFrom] == names.CreatedFromConfigMap {
 		return err
 	}
 	r.Problem = Problem{Reason: names.ReasonConfigMapInvalid, Profile: r.profile, Message: fmt.Sprintf(
-		"PartitionProfile %s exists without the label %s, so it is not replaced: rename it or delete it", r.profile, names.LabelFromProject)}
+		"PartitionProfile %s exists without the label %s=%s, so it is not replaced: rename it or delete it", r.profile, names.LabelCreatedFrom, names.CreatedFromConfigMap)}
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (a *Adopter) base(ctx context.Context, live bool, r *Result, n *name) (*for
 	if err != nil {
 		return nil, err
 	}
-	if there != nil && there.Labels[names.LabelFromProject] == "" {
+	if there != nil && there.Labels[names.LabelCreatedFrom] != names.CreatedFromConfigMap {
 		return &formats.Profile{Name: object, Spec: there.Spec}, nil
 	}
 	if found := n.brought(); found != nil {

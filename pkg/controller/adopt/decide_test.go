@@ -193,7 +193,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"a label before the spec":   {labels: labels{mig: "All_1g"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
 		"unknown":                   {labels: labels{mig: "all-9g"}, problem: names.ReasonProfileNotFound, says: "the node's label nvidia.com/mig.config names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: All_1g, all-disabled, bad", reports: []string{mig}},
 		"a bad configuration":       {labels: labels{mig: "bad"}, spec: v1beta1.GPUNodeSpec{ProfileName: "x"}, want: "x", problem: names.ReasonConfigMapInvalid, says: "the node's label nvidia.com/mig.config is bad, which cannot be used: ", reports: []string{mig}},
-		"taken":                     {labels: labels{mig: "All_1g"}, there: "mig-parted.all-1g", problem: names.ReasonConfigMapInvalid, says: "PartitionProfile mig-parted.all-1g exists without the label tranche.dev/from-project", reports: []string{mig}},
+		"taken":                     {labels: labels{mig: "All_1g"}, there: "mig-parted.all-1g", problem: names.ReasonConfigMapInvalid, says: "PartitionProfile mig-parted.all-1g exists without the label tranche.dev/created-from=ConfigMap", reports: []string{mig}},
 		"shared":                    {labels: labels{sharing: "four"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, .yaml":             {labels: labels{sharing: "four.yaml"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", but no device plugin configuration has that name; existing ones: four, none`},
@@ -202,8 +202,8 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"shared, and ours":          {labels: labels{sharing: "four", ours: "a"}, want: "a", from: ours + "=a"},
 		"shared, and mig-parted":    {labels: labels{sharing: "four", mig: "All_1g"}, want: "mig-parted.all-1g.device-plugin.four", from: mig + "=All_1g," + sharing + "=four", reports: []string{mig}},
 		"shared, and Kaiwo":         {labels: labels{sharing: "four", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
-		"without the label":         {config: &Config{Projects: allProjects.Projects, Unlabelled: true, Default: "four"}, want: "device-plugin.four", from: sharing + "=four"},
-		"without the label, two":    {config: &Config{Projects: allProjects.Projects, Unlabelled: true}},
+		"without the label":         {config: &Config{Projects: allProjects.Projects, UnlabeledNodes: true, DefaultConfig: "four"}, want: "device-plugin.four", from: sharing + "=four"},
+		"without the label, two":    {config: &Config{Projects: allProjects.Projects, UnlabeledNodes: true}},
 		"control plane":             {labels: labels{rollout.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
 		"control plane, the same":   {labels: labels{rollout.ControlPlaneLabel: "", ours: "spx"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
 		"control plane, Kaiwo's no": {labels: labels{rollout.ControlPlaneLabel: "", enabled: "false"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
@@ -244,7 +244,7 @@ func TestProfilesAreMadeFromConfigurations(t *testing.T) {
 	p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}), file, configMapOf(slices4, map[string]string{"four": four}), profileNamed(names.DefaultProfile))
 	p.adopt(map[string]string{mig: "All_1g"}, false)
 	made := p.profile("mig-parted.all-1g")
-	assert.Equal(t, "true", made.Labels[names.LabelFromProject])
+	assert.Equal(t, names.CreatedFromConfigMap, made.Labels[names.LabelCreatedFrom])
 	assert.Equal(t, v1beta1.MIGStatic, made.Spec.Rules[0].MIG.Mode)
 
 	require.NoError(t, p.api.Get(t.Context(), client.ObjectKeyFromObject(file), file))

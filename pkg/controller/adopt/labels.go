@@ -48,10 +48,10 @@ type Config struct {
 	// Projects are the followed ones, each with the ConfigMap of its configurations. With the
 	// zero value, labels name PartitionProfiles.
 	Projects map[Project]ConfigMap
-	// Unlabelled: nodes without the label of the device plugin have a configuration, too: the
-	// one named Default, or, if that is empty, the one named default or the only one.
-	Unlabelled bool
-	Default    string
+	// UnlabeledNodes: nodes without the label of the device plugin have a configuration, too:
+	// the one named DefaultConfig, or, if that is empty, the one named default or the only one.
+	UnlabeledNodes bool
+	DefaultConfig  string
 }
 
 // labels are the labels by which a project says how GPUs are partitioned.

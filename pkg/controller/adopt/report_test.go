@@ -53,7 +53,7 @@ func TestReports(t *testing.T) {
 		"unknown":              {inState(v1beta1.Idle, ready(names.ReasonProfileNotFound)), "typo", "success", false, "", "failed", "failure"},
 		"a bad ConfigMap":      {inState(v1beta1.Draining), "typo", "success", false, names.ReasonConfigMapInvalid, "failed", "failure"},
 		"paused":               {inState(v1beta1.Idle, ready(names.ReasonPaused)), "new", "pending", false, "", "failed", "failure"},
-		"another owner":        {inState(v1beta1.Idle, ready(names.ReasonConflict)), "new", "pending", false, "", "failed", "failure"},
+		"another owner":        {inState(v1beta1.Idle, ready(names.ReasonOtherSystem)), "new", "pending", false, "", "failed", "failure"},
 		"overridden":           {inState(v1beta1.Idle), "other", "pending", true, "", "failed", "failure"},
 		"no GPUs":              {inState(v1beta1.Idle, ready(names.ReasonNoGPUs)), "new", "", false, "", "failed", "failure"},
 		"no report":            {&v1beta1.GPUNodeStatus{}, "new", "", false, "", "", ""},

@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.forgetPods(name, pods.Items)
 	project := namespace.Labels[names.LabelTranslate]
-	if slices.Contains(r.Projects, kai) {
+	if slices.Contains(r.Projects, names.TranslateKAI) {
 		r.warnIgnored(name, project, pods.Items)
 	}
 	if namespace.DeletionTimestamp != nil {
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // templates returns those of the controller in a namespace.
 func templates(ctx context.Context, reader client.Reader, namespace string) (map[string]*resourceapi.ResourceClaimTemplate, error) {
 	var list resourceapi.ResourceClaimTemplateList
-	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{names.LabelFromAmount: "true"}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{names.LabelCreatedFrom: names.CreatedFromAmount}); err != nil {
 		return nil, fmt.Errorf("list the ResourceClaimTemplates of namespace %s: %w", namespace, err)
 	}
 	there := map[string]*resourceapi.ResourceClaimTemplate{}
@@ -154,7 +154,7 @@ func (r *Reconciler) createOne(ctx context.Context, namespace, name string) (*re
 		return nil, err
 	}
 	made := &resourceapi.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelFromAmount: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}},
 		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: asked.Spec()},
 	}
 	err = r.Client.Create(ctx, made)

@@ -134,10 +134,10 @@ func TestNobodyElsesTemplates(t *testing.T) {
 	}{
 		"of the same name": {"kai", func(*resourceapi.ResourceClaimTemplate) {}},
 		"with the label": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
-			o.Name, o.Labels = "mine", map[string]string{names.LabelFromAmount: "true"}
+			o.Name, o.Labels = "mine", map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}
 		}},
 		"with label and prefix": {"kai", func(o *resourceapi.ResourceClaimTemplate) {
-			o.Name, o.Labels = "tranche-mine", map[string]string{names.LabelFromAmount: "true"}
+			o.Name, o.Labels = "tranche-mine", map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}
 		}},
 		"in another's namespace": {"", func(*resourceapi.ResourceClaimTemplate) {}},
 	} {

@@ -23,7 +23,7 @@ import (
 )
 
 // Projects are the values of the namespace label tranche.dev/translate.
-var Projects = []string{kai, "hami", "nos"}
+var Projects = []string{names.TranslateKAI, names.TranslateHAMi, names.TranslateNos}
 
 // CacheObjects keep in memory only what is needed of pods and namespaces, and only templates
 // of the controller.
@@ -31,7 +31,7 @@ func CacheObjects() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}:                        {Transform: trimPod},
 		&corev1.Namespace{}:                  {Transform: trimNamespace},
-		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{names.LabelFromAmount: "true"})},
+		&resourceapi.ResourceClaimTemplate{}: {Label: labels.SelectorFromSet(labels.Set{names.LabelCreatedFrom: names.CreatedFromAmount})},
 	}
 }
 

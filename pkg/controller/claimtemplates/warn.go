@@ -13,10 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// kai is the value of the namespace label for KAI's annotations. Other projects use limits: a pod
-// whose limits nobody serves waits, and its owner sees why.
-const kai = "kai"
-
 // ignored returns the annotation of a pod that asks for a GPU although the pod has none; empty: there
 // is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
 // translates it.
@@ -35,13 +31,13 @@ func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 			continue
 		}
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
-			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, names.LabelTranslate, kai)
+			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, names.LabelTranslate, names.TranslateKAI)
 		switch {
 		case refusal != "":
 			note = "This pod has no GPU: annotation " + refusal
-		case project == kai:
+		case project == names.TranslateKAI:
 			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
-				"create the pod again", key, names.LabelTranslate, kai, namespace)
+				"create the pod again", key, names.LabelTranslate, names.TranslateKAI, namespace)
 		}
 		r.warn(&pods[i], names.EventAnnotationIgnored, note)
 	}

@@ -71,11 +71,11 @@ func (d *Defragmenter) evictOne(ctx context.Context, node *v1beta1.GPUNode, inde
 	case err != nil:
 		return true, err
 	case refusal != "":
-		d.metrics.evictions.WithLabelValues("Refused").Inc()
+		d.metrics.evictions.WithLabelValues(names.EvictionRefused).Inc()
 		return false, d.abort(ctx, node, fmt.Sprintf("the eviction of pod %s/%s was refused: %s", m.Namespace, m.Name, refusal))
 	}
-	d.metrics.evictions.WithLabelValues("Evicted").Inc()
-	d.podEvent(m.PodReference, "Evicted to make room for another pod; the replacement fits on node "+m.ToNodeName)
+	d.metrics.evictions.WithLabelValues(names.EvictionEvicted).Inc()
+	d.podEvent(m.PodReference, names.EventEvictedForDefragmentation, "Evicted to make room for another pod; the replacement fits on node "+m.ToNodeName)
 	return true, nil
 }
 

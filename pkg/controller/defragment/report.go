@@ -46,7 +46,7 @@ func (d *Defragmenter) reportStart(ctx context.Context, node *v1beta1.GPUNode) {
 	klog.FromContext(ctx).Info("Defragmentation started", "gpunode", node.Name, "id", a.ID, "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "devices", a.Devices, "moves", podNames(a.Moves))
 	d.event(node, corev1.EventTypeNormal, names.EventDefragmentationStarted, note)
 	// The event on the pod does not name the pods of other tenants.
-	d.podEvent(a.Pod, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
+	d.podEvent(a.Pod, names.EventMakingRoom, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
 }
 
 // reportEnd reports that an attempt has ended.
@@ -65,11 +65,11 @@ func (d *Defragmenter) event(node *v1beta1.GPUNode, kind, reason, note string) {
 	d.Events.Eventf(node.EventObject(), nil, kind, reason, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
-func (d *Defragmenter) podEvent(pod v1beta1.PodReference, note string) {
+func (d *Defragmenter) podEvent(pod v1beta1.PodReference, reason, note string) {
 	d.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-	}, nil, corev1.EventTypeNormal, names.EventDefragmentation, "Defragment", "%s", text.Cut(note, maxMessage))
+	}, nil, corev1.EventTypeNormal, reason, "Defragment", "%s", text.Cut(note, maxMessage))
 }
 
 func podNames(moves []v1beta1.DefragmentationMove) string {

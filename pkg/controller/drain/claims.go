@@ -121,7 +121,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 // and the next claim can have another one.
 func tolerates(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
-		return t.Key == "" || t.Key == names.TaintRepartitioning
+		return t.Key == "" || t.Key == names.TaintSwitching
 	})
 }
 

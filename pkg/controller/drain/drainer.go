@@ -33,10 +33,10 @@ type View struct {
 	pods    *podReader
 }
 
-// Clients returns the pods of paused clients that are still on the node. Any tenant can set such
+// Monitoring returns the paused monitoring pods that are still on the node. Any tenant can set such
 // a nodeSelector, so only pods of DaemonSets in the given namespaces count: a changed label
 // ends no other pods.
-func (v *View) Clients(ctx context.Context, paused map[string]string, namespaces []string) ([]string, error) {
+func (v *View) Monitoring(ctx context.Context, paused map[string]string, namespaces []string) ([]string, error) {
 	if len(paused) == 0 {
 		return nil, nil
 	}

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // forcedGrace is how long a pod that is deleted by force may take at most. Its own grace
@@ -51,9 +53,9 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 	err := d.ask(ctx, p, force, false)
 	switch {
 	case err == nil:
-		outcome := "Evicted"
+		outcome := names.EvictionEvicted
 		if force {
-			outcome = "Forced"
+			outcome = names.EvictionForced
 		}
 		d.Count(outcome)
 		return true, nil
@@ -61,7 +63,7 @@ func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error
 		// The pod is gone, or another one has its name.
 		return false, nil
 	case refused(err):
-		d.Count("Refused")
+		d.Count(names.EvictionRefused)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		d.refusals.note(p.UID, refusalText(err), d.Clock.Now(), time.Duration(seconds)*time.Second)
 		return false, nil

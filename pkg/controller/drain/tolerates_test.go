@@ -21,15 +21,15 @@ func TestAHolderToleratesWhateverTheAllocatorAccepts(t *testing.T) {
 	require.NoError(t, err)
 	classes, err := allocator.Classes("../../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
-	value := names.RepartitioningTaintValue("cpx")
+	const value = "cpx"
 	for _, s := range published {
 		for i := range s.Spec.Devices {
-			s.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			s.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: names.TaintSwitching, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	scheduler := allocator.New(classes, published)
 	accepted := 0
-	for _, key := range []string{"", names.TaintRepartitioning, "example.com/other"} {
+	for _, key := range []string{"", names.TaintSwitching, "example.com/other"} {
 		for _, operator := range []string{"", "Equal", "Exists"} {
 			for _, effect := range []string{"", "NoSchedule", "NoExecute"} {
 				for _, v := range []string{"", value, "other"} {

@@ -229,10 +229,10 @@ func withDefaults(p *v1beta1.SwitchPolicy, defaults v1beta1.SwitchPolicy) v1beta
 	}
 	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1beta1.GiveUp)
 	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1beta1.RebootNever)
-	out.NodeTaint = cmp.Or(out.NodeTaint, v1beta1.NodeTaintNever)
-	if out.PauseClients == nil {
-		pause := defaults.PauseClients == nil || *defaults.PauseClients
-		out.PauseClients = &pause
+	out.NodeTaintEffect = cmp.Or(out.NodeTaintEffect, v1beta1.NodeTaintNone)
+	if out.PauseMonitoring == nil {
+		pause := defaults.PauseMonitoring == nil || *defaults.PauseMonitoring
+		out.PauseMonitoring = &pause
 	}
 	return out
 }

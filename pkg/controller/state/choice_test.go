@@ -80,17 +80,17 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	p := withDefaults(nil, v1beta1.SwitchPolicy{})
 	assert.Equal(t, v1beta1.SwitchPolicy{
 		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1beta1.GiveUp,
-		Reboot: v1beta1.RebootNever, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true),
+		Reboot: v1beta1.RebootNever, NodeTaintEffect: v1beta1.NodeTaintNone, PauseMonitoring: ptr.To(true),
 	}, p)
 
-	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseClients: ptr.To(false)}
-	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}, defaults)
+	defaults := v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1beta1.Force, PauseMonitoring: ptr.To(false)}
+	p = withDefaults(&v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}, defaults)
 	assert.Equal(t, time.Minute, p.DrainDeadline.Duration)
 	assert.Equal(t, v1beta1.Force, p.AfterDeadline)
-	assert.Equal(t, v1beta1.NodeTaintNoSchedule, p.NodeTaint)
-	assert.False(t, *p.PauseClients)
+	assert.Equal(t, v1beta1.NodeTaintNoSchedule, p.NodeTaintEffect)
+	assert.False(t, *p.PauseMonitoring)
 
-	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootAllowed, NodeTaint: v1beta1.NodeTaintNever, PauseClients: ptr.To(true)}
+	own := &v1beta1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1beta1.GiveUp, Reboot: v1beta1.RebootIfRequired, NodeTaintEffect: v1beta1.NodeTaintNone, PauseMonitoring: ptr.To(true)}
 	p = withDefaults(own, defaults)
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour
@@ -138,8 +138,8 @@ func TestWaitForARollout(t *testing.T) {
 	old, next := &v1beta1.ProfileSnapshot{Hash: "old"}, &v1beta1.ProfileSnapshot{Hash: "next"}
 	why := &Pending{Reason: names.ReasonWaitsForPlan}
 	c := Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
-	c.Wait(&v1beta1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1beta1.Switch{Policy: v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}}}, why)
-	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1beta1.SwitchPolicy{NodeTaint: v1beta1.NodeTaintNoSchedule}}, c)
+	c.Wait(&v1beta1.GPUNodeStatus{Applied: old, Desired: next, Switch: &v1beta1.Switch{Policy: v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}}}, why)
+	assert.Equal(t, Choice{Desired: old, Pending: why, Wanted: "new", Policy: v1beta1.SwitchPolicy{NodeTaintEffect: v1beta1.NodeTaintNoSchedule}}, c)
 	c = Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1beta1.GPUNodeStatus{Desired: next}, why)
 	assert.Equal(t, next, c.Desired)

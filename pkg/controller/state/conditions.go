@@ -40,7 +40,7 @@ func (e *evaluation) describe(generation int64) {
 		set(names.ConditionRolloutPending, false, names.ReasonNone, "")
 	}
 	if e.conflict() {
-		set(names.ConditionConflicted, true, names.ReasonOtherOwner, e.conflictText())
+		set(names.ConditionConflicted, true, names.ReasonOtherSystem, e.conflictText())
 	} else {
 		set(names.ConditionConflicted, false, names.ReasonNone, "")
 	}
@@ -86,7 +86,7 @@ func (e *evaluation) ready() (metav1.ConditionStatus, string, string) {
 	case e.Status.Node == nil:
 		return metav1.ConditionUnknown, names.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
 	case e.conflict():
-		return metav1.ConditionFalse, names.ReasonConflict, e.conflictText()
+		return metav1.ConditionFalse, names.ReasonOtherSystem, e.conflictText()
 	case e.unknownProtocol():
 		return metav1.ConditionFalse, names.ReasonProtocolUnknown, fmt.Sprintf(
 			"the node's plugin, version %s, follows protocol %d, and this controller knows %d: update the controller; %s",
@@ -164,7 +164,7 @@ func (e *evaluation) failedText() string {
 	case sw.RebootRequested:
 		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
 	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
-		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
+		return said + ". Set spec.switch.reboot: IfRequired in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	if sw.EvictedPods > 0 && sw.RetryTime == nil {
 		said += ". Pods were evicted for it, and are not evicted again automatically"

@@ -135,7 +135,7 @@ func (e *evaluation) abandon() bool {
 	desired := e.Choice.Desired
 	switch {
 	case e.conflict():
-		e.because(names.ReasonConflict, e.conflictText())
+		e.because(names.ReasonOtherSystem, e.conflictText())
 	case desired == nil && e.Choice.Missing != "" && e.Choice.Missing == sw.To.ProfileName:
 		// The profile was deleted or broken, but the switch has a copy of it.
 		return false

@@ -17,9 +17,9 @@ type Deadlines struct {
 	Planning, Tainted, Applying, Rebooting, Verifying, RollingBack time.Duration
 	// Force is how long pods that are deleted after the drain deadline have to end.
 	Force time.Duration
-	// Clients is how long paused clients have to end. After that, the plugin finds out
+	// Monitoring is how long paused monitoring pods have to end. After that, the plugin finds out
 	// whether they block the change.
-	Clients time.Duration
+	Monitoring time.Duration
 }
 
 // DefaultDeadlines returns the defaults of the flags. Reloading AMD's driver takes minutes.
@@ -27,7 +27,7 @@ func DefaultDeadlines() Deadlines {
 	return Deadlines{
 		Planning: time.Minute, Tainted: time.Minute, Applying: 10 * time.Minute, Rebooting: 15 * time.Minute,
 		Verifying: 2 * time.Minute, RollingBack: 10 * time.Minute,
-		Force: 5 * time.Minute, Clients: time.Minute,
+		Force: 5 * time.Minute, Monitoring: time.Minute,
 	}
 }
 
@@ -40,7 +40,7 @@ type Facts struct {
 	// what it waits for.
 	Admitted bool
 	Others   string
-	// Pausable are the labels of the node that can pause clients, with their values. For
+	// Pausable are the labels of the node that can pause monitoring pods, with their values. For
 	// Planning and Waiting.
 	Pausable map[string]string
 	// Tainted: the taint and labels that the state needs are set on the Node. Otherwise
@@ -60,8 +60,8 @@ type Facts struct {
 	LookAgain time.Time
 	// Evicted counts the pods that were evicted since the status was written.
 	Evicted int32
-	// Clients are pods of paused clients that are still on the node.
-	Clients []string
+	// Monitoring are the paused monitoring pods that are still on the node.
+	Monitoring []string
 	// Differs says how the ResourceSlices differ from the plugin's report, empty if they do
 	// not. For the states in which the plugin may have reported that it is done.
 	Differs string
@@ -272,7 +272,7 @@ func (e *evaluation) underWay() {
 	e.wakeAtDeadline()
 	if e.begun() {
 		if e.conflict() && e.Status.State != v1beta1.RollingBack {
-			e.rollBack(names.ReasonConflict, e.conflictText())
+			e.rollBack(names.ReasonOtherSystem, e.conflictText())
 			return
 		}
 	} else if e.abandon() {

@@ -45,7 +45,7 @@ func (e *evaluation) planning() {
 func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1beta1.ResultFailed, names.ReasonInvalidPlan, wrong)
+		e.fail(v1beta1.ResultFailed, names.ReasonInvalidReport, wrong)
 		return
 	}
 	switch {
@@ -75,7 +75,7 @@ func (e *evaluation) waiting() {
 func (e *evaluation) taint(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	sw.StartTime.Time = e.Now
-	if *sw.Policy.PauseClients {
+	if *sw.Policy.PauseMonitoring {
 		sw.PausedLabels = merged(sw.PausedLabels, e.Pausable)
 	} else {
 		sw.PausedLabels = nil
@@ -110,7 +110,7 @@ func (e *evaluation) tainted() {
 		return
 	}
 	if wrong := e.invalid(report); wrong != "" {
-		e.stop(names.ReasonInvalidPlan, wrong)
+		e.stop(names.ReasonInvalidReport, wrong)
 		return
 	}
 	if gpus, shrinks := grown(sw, report); !sameSets(sw, gpus, shrinks) {
@@ -126,7 +126,7 @@ func (e *evaluation) tainted() {
 		e.wake(e.Now)
 	case !e.Tainted, e.node.PublishedTaints.Withheld && !sw.NodeTaintRequired:
 		if e.late() {
-			e.stop(names.ReasonTaintFailed, "the node could not be tainted, or its clients could not be paused: "+cmp.Or(e.Trouble, "the API server did not answer"))
+			e.stop(names.ReasonTaintFailed, "the node could not be tainted, or its monitoring pods could not be paused: "+cmp.Or(e.Trouble, "the API server did not answer"))
 		}
 		e.look(lookAtPods)
 	case len(e.Blockers) > 0:
@@ -242,9 +242,9 @@ func (e *evaluation) inTheWay() []string {
 			left = append(left, fmt.Sprintf("%s is %s", device, heldText))
 		}
 	}
-	if e.Now.Before(sw.StateChangeTime.Add(e.Deadlines.Clients)) {
-		for _, pod := range e.Clients {
-			left = append(left, fmt.Sprintf("pod %s is a paused client that has not ended yet", pod))
+	if e.Now.Before(sw.StateChangeTime.Add(e.Deadlines.Monitoring)) {
+		for _, pod := range e.Monitoring {
+			left = append(left, fmt.Sprintf("pod %s is a paused monitoring pod that has not ended yet", pod))
 		}
 	}
 	return left
@@ -280,7 +280,7 @@ func (e *evaluation) applying() {
 		}
 	case a.Phase == v1beta1.TaskDone:
 		e.done()
-	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootAllowed && len(sw.GPUs) > 0:
+	case a.Phase == v1beta1.TaskRebootRequired && sw.Policy.Reboot == v1beta1.RebootIfRequired && len(sw.GPUs) > 0:
 		// The node reboots, so all of its GPUs must be drained.
 		sw.RebootRequired = true
 		e.requestTaints(gpuNames(e.node), nil)

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -135,21 +136,15 @@ func (e *Explainer) settle(d *demand) {
 	d.counts, d.reason = counts, counts.Event(d.certain)
 }
 
-// The reasons why pods get no event.
-const (
-	tooMany = "TooMany"
-	tooLong = "TooLong"
-)
-
 // numbers count the pods by the reason of their event, and those that get none by the reason for that.
 func (e *Explainer) numbers() (byReason map[string]int, unexplained map[string]int) {
-	byReason, unexplained = map[string]int{}, map[string]int{tooMany: 0, tooLong: 0}
+	byReason, unexplained = map[string]int{}, map[string]int{names.UnexplainedTooMany: 0, names.UnexplainedTooLong: 0}
 	for _, p := range e.pods {
 		switch d := p.demand; {
 		case p.leftOut:
-			unexplained[tooMany]++
+			unexplained[names.UnexplainedTooMany]++
 		case d != nil && !d.retryAt.IsZero():
-			unexplained[tooLong]++
+			unexplained[names.UnexplainedTooLong]++
 		case d != nil && d.reason != "":
 			byReason[d.reason]++
 		case p.reason != "":

@@ -70,7 +70,7 @@ func TestADemandThatTakesLong(t *testing.T) {
 	w.explained()
 	require.Len(t, w.events(), 1)
 	assert.Contains(t, w.events()[0], "NoSuchDevice team-a/other: ")
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
+	require.Equal(t, map[string]int{names.UnexplainedTooLong: 1, names.UnexplainedTooMany: 0}, w.unexplained())
 	require.Equal(t, map[string]int{names.EventNoSuchDevice: 1}, w.byReason())
 
 	// It is not judged until the time is over, which is longer each time.
@@ -82,7 +82,7 @@ func TestADemandThatTakesLong(t *testing.T) {
 		w.pass(time.Second)
 		w.round()
 		require.Equal(t, 2, w.calls)
-		require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
+		require.Equal(t, map[string]int{names.UnexplainedTooLong: 1, names.UnexplainedTooMany: 0}, w.unexplained())
 	}
 }
 
@@ -94,7 +94,7 @@ func TestADemandIsAnsweredAfterItsBackoff(t *testing.T) {
 	w.e.budget = budget{node: time.Nanosecond}
 	w.waiting("pod", "gpu-mig-1g-35gb.tranche.dev")
 	w.explained()
-	require.Equal(t, map[string]int{tooLong: 1, tooMany: 0}, w.unexplained())
+	require.Equal(t, map[string]int{names.UnexplainedTooLong: 1, names.UnexplainedTooMany: 0}, w.unexplained())
 	require.Empty(t, w.events())
 	w.e.budget = usual
 	w.pass(firstBackoff)
@@ -141,7 +141,7 @@ func TestNothingIsConcludedWithoutTime(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, w.e.judge(ctx, changeSet{}), context.Canceled)
 	require.Empty(t, w.byReason())
-	require.Zero(t, w.unexplained()[tooLong])
+	require.Zero(t, w.unexplained()[names.UnexplainedTooLong])
 	w.round()
 	require.Equal(t, []string{heldNote}, w.events())
 }
@@ -163,16 +163,16 @@ func TestDemandsAreFew(t *testing.T) {
 		on(fmt.Sprintf("p-%d", i), "team-a", fmt.Sprintf("node-%d", i))
 	}
 	w.explained()
-	require.Equal(t, map[string]int{tooLong: 0, tooMany: 2}, w.unexplained())
+	require.Equal(t, map[string]int{names.UnexplainedTooLong: 0, names.UnexplainedTooMany: 2}, w.unexplained())
 	on("q-0", "team-b", "node-4")
 	w.explained()
 	require.Len(t, w.e.demands, 3)
-	require.Equal(t, 2, w.unexplained()[tooMany])
+	require.Equal(t, 2, w.unexplained()[names.UnexplainedTooMany])
 	on("q-1", "team-b", "node-5")
 	on("q-2", "team-b", "node-4")
 	w.explained()
 	require.Len(t, w.e.demands, 3)
-	require.Equal(t, 3, w.unexplained()[tooMany])
+	require.Equal(t, 3, w.unexplained()[names.UnexplainedTooMany])
 	require.Len(t, w.events(), 4, "who asks for the same is not left out")
 
 	for key, p := range w.e.pods {
@@ -182,14 +182,14 @@ func TestDemandsAreFew(t *testing.T) {
 		}
 	}
 	w.round()
-	require.Equal(t, 2, w.unexplained()[tooMany])
+	require.Equal(t, 2, w.unexplained()[names.UnexplainedTooMany])
 	require.Len(t, w.events(), 5)
 	for key := range w.e.pods {
 		w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
 	}
 	w.round()
 	require.Empty(t, w.e.demands)
-	require.Zero(t, w.unexplained()[tooMany])
+	require.Zero(t, w.unexplained()[names.UnexplainedTooMany])
 }
 
 // What only init containers ask for differs from what all containers together do.
@@ -272,14 +272,14 @@ func TestMetrics(t *testing.T) {
 	w.e.metrics = newMetrics(registry)
 	w.explained()
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tranche_waiting_pods Pods that wait because of their claims, by the reason of their event.
-# TYPE tranche_waiting_pods gauge
-tranche_waiting_pods{reason="DevicesHeld"} 2
-# HELP tranche_waiting_pods_unexplained Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
-# TYPE tranche_waiting_pods_unexplained gauge
-tranche_waiting_pods_unexplained{reason="TooLong"} 0
-tranche_waiting_pods_unexplained{reason="TooMany"} 0
-`), "tranche_waiting_pods", "tranche_waiting_pods_unexplained"))
+# HELP tranche_pending_pods Pods that wait because of their claims, by the reason of their event.
+# TYPE tranche_pending_pods gauge
+tranche_pending_pods{reason="DevicesHeld"} 2
+# HELP tranche_pending_pods_unexplained Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).
+# TYPE tranche_pending_pods_unexplained gauge
+tranche_pending_pods_unexplained{cause="TooLong"} 0
+tranche_pending_pods_unexplained{cause="TooMany"} 0
+`), "tranche_pending_pods", "tranche_pending_pods_unexplained"))
 }
 
 // 200 demands and 20,000 pods are remembered for 5,000 nodes in little memory, and counted quickly.

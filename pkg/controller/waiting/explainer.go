@@ -111,7 +111,7 @@ func (e *Explainer) call(ctx context.Context) (context.Context, context.CancelFu
 	if err := e.limiter.Wait(ctx); err != nil {
 		return ctx, func() {}, err
 	}
-	e.metrics.calls.Inc()
+	e.metrics.requests.Inc()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	return ctx, cancel, nil
 }

@@ -9,31 +9,31 @@ import (
 // metrics are what is counted.
 type metrics struct {
 	events            *prometheus.CounterVec
-	calls             prometheus.Counter
+	requests          prometheus.Counter
 	pods, unexplained *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: names.MetricWaitingPodEvents,
+			Name: names.MetricPendingPodEvents,
 			Help: "Events that say why a pod waits.",
 		}, []string{"reason"}),
-		calls: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: names.MetricWaitingPodCalls,
-			Help: "Calls to the API server for these events.",
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: names.MetricPendingPodRequests,
+			Help: "Requests to the API server for these events.",
 		}),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: names.MetricWaitingPods,
+			Name: names.MetricPendingPods,
 			Help: "Pods that wait because of their claims, by the reason of their event.",
 		}, []string{"reason"}),
 		unexplained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: names.MetricWaitingPodsUnexplained,
+			Name: names.MetricPendingPodsUnexplained,
 			Help: "Pods that wait and get no event: too many differ (TooMany), or judging them takes too long (TooLong).",
-		}, []string{"reason"}),
+		}, []string{"cause"}),
 	}
 	if registry != nil {
-		registry.MustRegister(m.events, m.calls, m.pods, m.unexplained)
+		registry.MustRegister(m.events, m.requests, m.pods, m.unexplained)
 	}
 	return m
 }
@@ -44,7 +44,7 @@ func (m *metrics) set(byReason map[string]int, unexplained map[string]int) {
 	for reason, n := range byReason {
 		m.pods.WithLabelValues(reason).Set(float64(n))
 	}
-	for reason, n := range unexplained {
-		m.unexplained.WithLabelValues(reason).Set(float64(n))
+	for cause, n := range unexplained {
+		m.unexplained.WithLabelValues(cause).Set(float64(n))
 	}
 }

@@ -98,7 +98,7 @@ func (m *memorySwitch) run(ctx context.Context) error {
 		return err
 	}
 	if m.driver.cfg.Reload == nil {
-		return fmt.Errorf("memory mode %s: %w: the plugin may not reload amdgpu; amd.memoryModes.enabled=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
+		return fmt.Errorf("memory mode %s: %w: the plugin may not reload amdgpu; amd.memoryPartitions.enabled=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
 	}
 	// The kernel decides when the driver is unloaded; this check only avoids a request
 	// that would stay pending.

@@ -131,7 +131,7 @@ func TestMemoryModeWithoutTheRight(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	err := m.setMemory("NPS4")
 	require.ErrorIs(t, err, gpu.ErrNotSupported)
-	assert.ErrorContains(t, err, "amd.memoryModes.enabled=true")
+	assert.ErrorContains(t, err, "amd.memoryPartitions.enabled=true")
 	require.NoError(t, amdgpu.ReloadDriver(m.root))
 	assert.Equal(t, "NPS1", m.memory(), "nothing was asked for")
 	assert.NoError(t, m.setMemory("NPS1"))

@@ -130,8 +130,8 @@ func TestDevicesOfHopper(t *testing.T) {
 		assert.True(t, g.Conflict(p, whole), "%s excludes the whole GPU", p.Name())
 		assert.Equal(t, gpu.IsolationHardware, p.Isolation)
 	}
-	me6, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-6")
-	me5, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-5")
+	me6, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-plus-me-6")
+	me5, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-plus-me-5")
 	assert.True(t, g.Conflict(me6, me5), "one OFA engine, one +me")
 	assert.Equal(t, gpu.Counters{"memory": 1, "memory-slice-6": 1, "ofa-engines": 1}, me6.Consumes)
 }

@@ -25,7 +25,7 @@ type Device struct {
 	UUID string `json:"uuid"`
 	// MemoryLimit is what one client process can allocate, in bytes; zero: no limit.
 	// The daemon counts in MiB: what is over a whole one does not count.
-	MemoryLimit int64 `json:"memoryLimit,omitempty"`
+	MemoryLimit int64 `json:"memoryLimitBytes,omitempty"`
 }
 
 // Status is how a daemon is.

@@ -14,7 +14,7 @@ import (
 func (f *Follower) answer(ctx context.Context, s *v1beta1.Switch, state v1beta1.State) *v1beta1.Task {
 	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
 	start := time.Now()
-	allowReboot := s.Policy.Reboot == v1beta1.RebootAllowed
+	allowReboot := s.Policy.Reboot == v1beta1.RebootIfRequired
 	var task v1beta1.Task
 	switch state {
 	case v1beta1.Planning:

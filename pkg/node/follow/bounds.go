@@ -37,7 +37,7 @@ func bound(r *v1beta1.NodeReport) {
 	devices, texts := v1beta1.MaxSumOfNames, v1beta1.MaxSumOfTexts
 	for i := range r.GPUs {
 		g := &r.GPUs[i]
-		g.Product = text.Cut(g.Product, v1beta1.MaxProduct)
+		g.ProductName = text.Cut(g.ProductName, v1beta1.MaxProduct)
 		held -= min(len(g.HeldDevices), 1)
 		problems -= min(len(g.Problem), leastProblem)
 		g.HeldDevices = g.HeldDevices[:min(len(g.HeldDevices), v1beta1.MaxGPUNames, devices-held)]

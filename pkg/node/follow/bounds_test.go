@@ -24,7 +24,7 @@ func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("ä", v1beta1.MaxReportText)
 	r := &v1beta1.NodeReport{GPUCount: 32}
 	for range 32 {
-		r.GPUs = append(r.GPUs, v1beta1.GPUReport{Product: long, Partitions: named(200), HeldDevices: named(200), Problem: long, Pending: "p"})
+		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: named(200), HeldDevices: named(200), Problem: long, Pending: "p"})
 	}
 	bound(r)
 	devices, texts := 0, 0
@@ -32,7 +32,7 @@ func TestReportsAreBounded(t *testing.T) {
 		devices, texts = devices+len(g.HeldDevices)+len(g.Partitions), texts+len(g.Problem)+len(g.Pending)
 		assert.LessOrEqual(t, max(len(g.HeldDevices), len(g.Partitions)), v1beta1.MaxGPUNames)
 		assert.LessOrEqual(t, len(g.Problem), v1beta1.MaxReportText)
-		assert.LessOrEqual(t, len(g.Product), v1beta1.MaxProduct)
+		assert.LessOrEqual(t, len(g.ProductName), v1beta1.MaxProduct)
 	}
 	assert.Equal(t, v1beta1.MaxSumOfNames, devices)
 	assert.LessOrEqual(t, texts, v1beta1.MaxSumOfTexts)
@@ -43,7 +43,7 @@ func TestReportsAreBounded(t *testing.T) {
 		assert.NotEmpty(t, g.Problem, "it is not healthy")
 	}
 
-	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Product: "H100", Partitions: named(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
+	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: named(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
 	want := small.DeepCopy()
 	bound(small)
 	assert.Equal(t, want, small)

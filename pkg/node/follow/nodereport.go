@@ -82,8 +82,8 @@ func (f *Follower) modesOf(ctx context.Context, gpus []inventory.GPU) []*gpu.Mod
 func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse []ledger.Record) v1beta1.GPUReport {
 	held := heldOf(g, inUse)
 	return v1beta1.GPUReport{
-		Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index),
-		Mode:        f.modeText(g, modes),
+		Name: g.Name(), Vendor: string(g.Vendor), ProductName: g.ProductName, Index: int32(g.Index),
+		GPUModes:    f.reportedModes(g, modes),
 		Partitions:  f.partitionsOf(g, records),
 		HeldDevices: held,
 		SliceHash:   f.Publisher.DigestOf(g.PCIAddress),
@@ -108,28 +108,31 @@ func (f *Follower) modesNow(ctx context.Context, g *inventory.GPU) *gpu.Modes {
 	return &m
 }
 
-// modeText describes the modes of a GPU. If it does not answer, they are those of the last
+// reportedModes returns the modes of a GPU. If it does not answer, they are those of the last
 // report.
-func (f *Follower) modeText(g *inventory.GPU, m *gpu.Modes) string {
+func (f *Follower) reportedModes(g *inventory.GPU, m *gpu.Modes) v1beta1.GPUModes {
 	if m == nil {
-		return f.modeBefore(g.Name())
+		return f.modesBefore(g.Name())
 	}
-	if m.MIG != "" {
-		return "MIG " + string(m.MIG)
+	out := v1beta1.GPUModes{ComputePartition: m.Compute, MemoryPartition: m.Memory}
+	switch m.MIG {
+	case gpu.MIGOn:
+		out.MIGMode = v1beta1.MIGModeEnabled
+	case gpu.MIGOff:
+		out.MIGMode = v1beta1.MIGModeDisabled
 	}
-	return strings.TrimSpace(m.Compute + " " + m.Memory)
+	return out
 }
 
-func (f *Follower) modeBefore(gpuID string) string {
-	if f.reported == nil {
-		return ""
-	}
-	for _, c := range f.reported.GPUs {
-		if c.Name == gpuID {
-			return c.Mode
+func (f *Follower) modesBefore(gpuID string) v1beta1.GPUModes {
+	if f.reported != nil {
+		for i := range f.reported.GPUs {
+			if r := &f.reported.GPUs[i]; r.Name == gpuID {
+				return r.GPUModes
+			}
 		}
 	}
-	return ""
+	return v1beta1.GPUModes{}
 }
 
 // partitionsOf names the known partitions of a GPU: those of claims, of the profile, and

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
@@ -47,7 +46,7 @@ func (f *Follower) desiredTaints(ctx context.Context, status *v1beta1.GPUNodeSta
 	f.taintsFrom = sw
 	f.taints = publisher.SwitchTaints{
 		By:       v1beta1.PublishedTaints{SwitchID: sw.ID, TaintGeneration: sw.TaintGeneration},
-		Value:    names.RepartitioningTaintValue(sw.To.ProfileName),
+		Value:    sw.To.ProfileName,
 		GPUs:     slices.Clone(sw.GPUs),
 		Withhold: sw.Withhold,
 	}

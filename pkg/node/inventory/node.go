@@ -135,7 +135,7 @@ func UpgradesOf(vendors []hardware.Vendor, node *corev1.Node) map[gpu.Vendor]str
 	upgrades := map[gpu.Vendor]string{}
 	for _, v := range vendors {
 		signal := v.UpgradeSignal(node)
-		if value := node.Labels[names.LabelDriverUpgrade]; value == "true" || value == string(v.Name()) {
+		if value := node.Labels[names.LabelDriverUpgrade]; value == names.DriverUpgradeAll || value == string(v.Name()) {
 			signal = fmt.Sprintf("the node's label %s=%s", names.LabelDriverUpgrade, value)
 		}
 		if signal != "" {

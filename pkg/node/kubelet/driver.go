@@ -109,7 +109,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
 	record, before, err := d.Claims.Prepare(klog.NewContext(ctx, logger), c)
-	d.Metrics.Operation("prepare", start, err)
+	d.Metrics.Operation(names.OperationPrepare, start, err)
 	tainted := d.remember(ctx, c, before, record, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
@@ -190,7 +190,7 @@ func (d *Driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	start := time.Now()
 	held, _ := d.Claims.Ledger.Get(c.UID)
 	err := d.Claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
-	d.Metrics.Operation("unprepare", start, err)
+	d.Metrics.Operation(names.OperationUnprepare, start, err)
 	d.Follower.Prepared(c.UID)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))

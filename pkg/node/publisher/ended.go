@@ -23,7 +23,7 @@ func (p *Publisher) reportEnded(ctx context.Context, known []inventory.GPU, publ
 	for i := range known {
 		g := &known[i]
 		shown, whole := shownOn(g, pool)
-		if shown[names.TaintOtherOwner] {
+		if shown[names.TaintOtherSystem] {
 			p.reportedOwners[g.Vendor] = "an earlier run"
 		}
 		if g.Unhealthy() || p.Drivers.IsUpgrading(g.Vendor) {

@@ -43,7 +43,7 @@ func TestEndedWhileNoPluginRan(t *testing.T) {
 		p.owners = pluginOwner
 	}
 	busy := obstacle(gpu.ObstacleBusy, gpu1)
-	const healthyGPU, devicesWork, noLongerBusy, driverFound, ownerGone = "GPUHealthy " + gpu1, "DevicesWork " + gpu1, "GPUNoLongerBusy " + gpu1, "DriverFound NVIDIA", "OtherOwnerGone NVIDIA"
+	const healthyGPU, devicesWork, noLongerBusy, driverFound, ownerGone = "GPUHealthy " + gpu1, "DevicesWork " + gpu1, "GPUNoLongerBusy " + gpu1, "DriverFound NVIDIA", "OtherSystemGone NVIDIA"
 	for name, tt := range map[string]struct {
 		before, now state
 		want        []string
@@ -91,7 +91,7 @@ func endings(t *testing.T) (ctx context.Context, all *[]string) {
 	event := regexp.MustCompile(`"event"="(\w+)"`)
 	about := regexp.MustCompile(gpu1 + "|" + gpu2 + "|NVIDIA")
 	return klog.NewContext(t.Context(), funcr.New(func(_, line string) {
-		if found := event.FindStringSubmatch(line); found != nil && found[1] != names.EventOtherOwner {
+		if found := event.FindStringSubmatch(line); found != nil && found[1] != names.EventOtherSystem {
 			*all = append(*all, found[1]+" "+about.FindString(line))
 		}
 	}, funcr.Options{})), all

@@ -60,7 +60,7 @@ func keptFeatures(ctx context.Context, client kubernetes.Interface, node string)
 		Name:                     "probe",
 		AllowMultipleAllocations: ptr.To(true),
 		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"probe": {Value: resource.MustParse("1")}},
-		Taints:                   []resourceapi.DeviceTaint{{Key: names.TaintRepartitioning, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+		Taints:                   []resourceapi.DeviceTaint{{Key: names.TaintSwitching, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}}})
 	if err != nil {
 		return features{}, err

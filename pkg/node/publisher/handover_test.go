@@ -118,7 +118,7 @@ func TestWritesOfAHandover(t *testing.T) {
 
 	tainted := func(n int) {
 		for i := range gpus[:n] {
-			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: names.TaintRepartitioning, Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: names.TaintSwitching, Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 		}
 	}
 	for _, n := range []int{0, 1, 2, 8} {

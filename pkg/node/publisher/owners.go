@@ -48,14 +48,14 @@ func (p *Publisher) reportOwners(ctx context.Context, known []inventory.GPU) {
 		switch told[v] {
 		case p.reportedOwners[v]: // reported before
 		case "":
-			p.Events.Note(ctx, names.EventOtherOwnerGone, fmt.Sprintf("No other system keeps Tranche from the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
+			p.Events.Note(ctx, names.EventOtherSystemGone, fmt.Sprintf("No other system keeps Tranche from the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.ownersOf(v, known) {
 				text := fmt.Sprintf("Tranche does not offer %s of this node, because %s. To let Tranche have them, %s", served(v, o), o.Found, o.Remedy)
 				if len(inventory.Owners{o}.Unmanaged()) == 0 {
-					text += "; to publish them in spite of that, set ignoreOtherOwners=true in the chart"
+					text += "; to publish them in spite of that, set ignoreOtherSystems=true in the chart"
 				}
-				p.Events.Warn(ctx, names.EventOtherOwner, text)
+				p.Events.Warn(ctx, names.EventOtherSystem, text)
 			}
 		}
 	}

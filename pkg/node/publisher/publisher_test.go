@@ -105,12 +105,12 @@ func TestPublisherWithholds(t *testing.T) {
 	p.SetOwners(t.Context(), pluginOwner)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "empty"}, p.state())
 	assert.Equal(t, 3, p.sliceCount(), "the number of slices is constant")
-	note := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
+	note := nodetest.AwaitEvent(t, p.api, "OtherSystem", "")
 	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
 
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "")
+	nodetest.AwaitEvent(t, p.api, "OtherSystemGone", "")
 }
 
 // What the GPUNode says of other owners has the remedy, and only those count whose GPUs
@@ -135,13 +135,13 @@ func TestOwnerOfOneGPU(t *testing.T) {
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	p.SetOwners(t.Context(), inventory.Owners{of("0000:02:00.0")})
-	assert.Contains(t, p.state()[gpu2], "other-owner=other.example.com:NoSchedule")
+	assert.Contains(t, p.state()[gpu2], "other-system=other.example.com:NoSchedule")
 }
 
 // Another owner that comes later: devices may be allocated, so they are tainted
 // and stay. So it is after a restart, too.
 func TestPublisherTaints(t *testing.T) {
-	const tainted = "published gpu.tranche.dev/other-owner=device-plugin:NoSchedule"
+	const tainted = "published gpu.tranche.dev/other-system=device-plugin:NoSchedule"
 	p := newPublishing(t)
 	p.SetOwners(t.Context(), nil)
 	p.SetOwners(t.Context(), pluginOwner)
@@ -171,7 +171,7 @@ func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 		assert.Equal(t, "published", p.state()[gpu2])
 	}
 	p.SetOwners(t.Context(), pluginOwner)
-	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
+	assert.Contains(t, p.state()[gpu1], "other-system=device-plugin:NoSchedule "+unhealthy)
 	for range inventory.HealthyChecks {
 		p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	}
@@ -213,13 +213,13 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	p.Publish(t.Context())
 	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Equal(t, "empty", p.state()[amdGPU])
-	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not offer the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherSystem", "AMD"), "Tranche does not offer the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
 	p.SetOwners(t.Context(), append(manager, pluginOwner...))
-	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
+	assert.Contains(t, p.state()[gpu1], "other-system=device-plugin")
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[amdGPU])
-	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "AMD")
-	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
+	nodetest.AwaitEvent(t, p.api, "OtherSystemGone", "AMD")
+	nodetest.AwaitEvent(t, p.api, "OtherSystemGone", "NVIDIA")
 	for _, device := range p.devices() {
 		resource := device.Attributes["extendedResourceName"].StringValue
 		assert.Equal(t, device.Name == "gpu-0000-05-00-0", resource != nil && *resource == "amd.com/gpu", device.Name)
@@ -237,7 +237,7 @@ func TestPublisherUnmanaged(t *testing.T) {
 	assert.Equal(t, "published", p.state()[gpu1])
 	release := p.hold(t, nodetest.GPUAt("0000:01:00.0").Placements[0], names.PoolName(nodetest.NodeName))
 	p.SetOwners(t.Context(), unmanaged)
-	assert.Equal(t, "published gpu.tranche.dev/other-owner=unmanaged:NoSchedule", p.state()[gpu1])
+	assert.Equal(t, "published gpu.tranche.dev/other-system=unmanaged:NoSchedule", p.state()[gpu1])
 	n := len(p.sent)
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, n)
@@ -246,9 +246,9 @@ func TestPublisherUnmanaged(t *testing.T) {
 	assert.Empty(t, p.sent[len(p.sent)-1], "the last claim was released")
 	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, n+1)
-	event := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
+	event := nodetest.AwaitEvent(t, p.api, "OtherSystem", "")
 	assert.Contains(t, event, "because it does not have the labels a=b. To let Tranche have them, label the node")
-	assert.NotContains(t, event, "ignoreOtherOwners")
+	assert.NotContains(t, event, "ignoreOtherSystems")
 }
 
 func (p *publishing) devices() []resourceapi.Device {

@@ -41,7 +41,7 @@ type Reservation struct {
 }
 
 func (o *SwitchTaints) taint() resourceapi.DeviceTaint {
-	return noSchedule(names.TaintRepartitioning, o.Value)
+	return noSchedule(names.TaintSwitching, o.Value)
 }
 
 // all reports whether all devices of a GPU are tainted.
@@ -78,7 +78,7 @@ func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) SwitchTai
 					continue
 				}
 				total++
-				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == names.TaintRepartitioning })
+				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == names.TaintSwitching })
 				if at >= 0 {
 					tainted, o.Value = append(tainted, d.Name), d.Taints[at].Value
 				}

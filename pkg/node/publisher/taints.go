@@ -25,7 +25,7 @@ func (p *Publisher) gpuTaints(g *inventory.GPU, others inventory.Owners) []resou
 func taintsOf(g *inventory.GPU, others inventory.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
-		taints = append(taints, noSchedule(names.TaintOtherOwner, others.Names()))
+		taints = append(taints, noSchedule(names.TaintOtherSystem, others.Names()))
 	}
 	switch {
 	case isUpgrading:

@@ -22,13 +22,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-const (
-	// conditionReady is the condition of a claim's devices: True when they are
-	// prepared, False with the reason when they could not be.
-	conditionReady = "Ready"
-	// statusTimeout is how long the status of a claim may take to be written.
-	statusTimeout = 10 * time.Second
-)
+// statusTimeout is how long the status of a claim may take to be written.
+const statusTimeout = 10 * time.Second
 
 // ClaimStatus writes the state of prepared devices to the status of claims, for people. The
 // statuses of one claim are written one after the other, so that a slow write cannot replace
@@ -71,12 +66,12 @@ func (s *ClaimStatus) Prepared(ctx context.Context, c *resourceapi.ResourceClaim
 	for _, d := range record.Devices {
 		facts[d.Key()] = factsOf(&d)
 	}
-	s.write(ctx, c, metav1.ConditionTrue, "Prepared", "", facts)
+	s.write(ctx, c, metav1.ConditionTrue, names.ClaimReasonPrepared, "", facts)
 }
 
 // Failed writes why the claim's devices are not ready.
 func (s *ClaimStatus) Failed(ctx context.Context, c *resourceapi.ResourceClaim, err error) {
-	s.write(ctx, c, metav1.ConditionFalse, "PrepareFailed", truncate(err.Error()), nil)
+	s.write(ctx, c, metav1.ConditionFalse, names.ClaimReasonPrepareFailed, truncate(err.Error()), nil)
 }
 
 func (s *ClaimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]DeviceFacts) {
@@ -138,7 +133,7 @@ func transition(c *resourceapi.ResourceClaim, of *resourceapi.DeviceRequestAlloc
 		if d.Driver != of.Driver || d.Pool != of.Pool || d.Device != of.Device || ptr.Deref(d.ShareID, "") != string(ptr.Deref(of.ShareID, "")) {
 			continue
 		}
-		if known := meta.FindStatusCondition(d.Conditions, conditionReady); known != nil && known.Status == ready {
+		if known := meta.FindStatusCondition(d.Conditions, names.ClaimConditionReady); known != nil && known.Status == ready {
 			return known.LastTransitionTime
 		}
 	}
@@ -162,7 +157,7 @@ func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, 
 		device := resourceapply.AllocatedDeviceStatus().
 			WithDriver(result.Driver).WithPool(result.Pool).WithDevice(result.Device).
 			WithConditions(metaapply.Condition().
-				WithType(conditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
+				WithType(names.ClaimConditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
 				WithObservedGeneration(c.Generation).WithLastTransitionTime(transition(c, &result, ready)))
 		if result.ShareID != nil {
 			device.WithShareID(string(*result.ShareID))

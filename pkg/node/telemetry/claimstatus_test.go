@@ -14,6 +14,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -73,7 +74,7 @@ func TestTransitionTimeIsKept(t *testing.T) {
 	before := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	result := c.Status.Allocation.Devices.Results[0]
 	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: result.Driver, Pool: result.Pool, Device: result.Device,
-		Conditions: []metav1.Condition{{Type: conditionReady, Status: metav1.ConditionFalse, LastTransitionTime: before}}}}
+		Conditions: []metav1.Condition{{Type: names.ClaimConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: before}}}}
 	at := func(ready metav1.ConditionStatus) metav1.Time {
 		return *deviceStatuses(c, ready, "R", "", nil)[0].Conditions[0].LastTransitionTime
 	}

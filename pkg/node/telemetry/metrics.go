@@ -34,12 +34,12 @@ func NewMetrics(node string, records func() []ledger.Record) *Metrics {
 	m := &Metrics{
 		registry: registry, registerer: prometheus.WrapRegistererWith(prometheus.Labels{"node": node}, registry),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    names.MetricClaimPhaseDuration,
+			Name:    names.MetricClaimOperationPhaseDuration,
 			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
 			Buckets: buckets,
 		}, []string{"operation", "phase", "result"}),
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    names.MetricClaimDuration,
+			Name:    names.MetricClaimOperationDuration,
 			Help:    "Histogram: duration of Prepare and Unprepare of a claim.",
 			Buckets: buckets,
 		}, []string{"operation", "result"}),
@@ -79,9 +79,9 @@ func (m *Metrics) Finding(reason string, err error) {
 
 func result(err error) string {
 	if err != nil {
-		return "Failed"
+		return names.OutcomeFailed
 	}
-	return "Succeeded"
+	return names.OutcomeSucceeded
 }
 
 // Phase implements claim.Observer.

@@ -84,9 +84,9 @@ func TestMetricNamesAreStable(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		`tranche_claim_duration_seconds_count{operation="prepare",result="Failed"} 1`,
-		`tranche_claim_duration_seconds_count{operation="unprepare",result="Succeeded"} 1`,
-		`tranche_claim_phase_duration_seconds_count{operation="prepare",phase="create",result="Failed"} 1`,
+		`tranche_claim_operation_duration_seconds_count{operation="prepare",result="Failed"} 1`,
+		`tranche_claim_operation_duration_seconds_count{operation="unprepare",result="Succeeded"} 1`,
+		`tranche_claim_operation_phase_duration_seconds_count{operation="prepare",phase="create",result="Failed"} 1`,
 		`tranche_publish_errors_total 0`,
 		`tranche_reconcile_findings_total{reason="ForeignPartition",result="Succeeded"} 1`,
 	}, counts)
@@ -160,10 +160,10 @@ func TestMetricsOfShares(t *testing.T) {
 		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share_id="s1",share_unit="Fraction",sharing_strategy="TimeSlicing"} 1`,
 		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s2",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
 		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s3",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
-		`tranche_share_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
+		`tranche_share_allocated_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
+		`tranche_share_allocated_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
+		`tranche_share_allocated_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
 		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
-		`tranche_share_ratio{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
+		`tranche_share_allocated_ratio{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
 	}, scraped(t, m, "tranche_share_"))
 }

@@ -33,7 +33,7 @@ func held(namespace, name string, d ledger.Device) ledger.Record {
 }
 
 // changing are values that differ from run to run.
-var changing = regexp.MustCompile(`(?m)^(tranche_claim_duration_seconds_(?:sum|bucket)\S*\{.*\}) .*$`)
+var changing = regexp.MustCompile(`(?m)^(tranche_claim_operation_duration_seconds_(?:sum|bucket)\S*\{.*\}) .*$`)
 
 // record measures twice, and compares what a plugin on these GPUs serves with what was recorded.
 func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context, string) (gpu.Usage, error), pods map[int]types.UID, records ...ledger.Record) {

@@ -18,11 +18,11 @@ var (
 	shareInfoDesc = prometheus.NewDesc(names.MetricShareInfo,
 		"1 for each share that a claim holds.",
 		append(slices.Clone(shareLabels), "share_unit", "sharing_strategy", "isolation"), nil)
-	shareMemoryDesc = prometheus.NewDesc(names.MetricShareMemory,
+	shareMemoryDesc = prometheus.NewDesc(names.MetricShareAllocatedMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
 	shareLimitDesc = prometheus.NewDesc(names.MetricShareMemoryLimit,
 		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
-	shareFractionDesc = prometheus.NewDesc(names.MetricShareRatio,
+	shareFractionDesc = prometheus.NewDesc(names.MetricShareAllocatedRatio,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 

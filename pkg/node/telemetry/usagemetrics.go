@@ -34,7 +34,7 @@ var hardwareLabels = []string{"gpu", "uuid"}
 
 var gpuInfoDesc = prometheus.NewDesc(names.MetricGPUInfo,
 	"1 for each GPU.",
-	append(slices.Clone(hardwareLabels), "model", "vendor", "architecture", "driver_version"), nil)
+	append(slices.Clone(hardwareLabels), "product_name", "vendor", "architecture", "driver_version"), nil)
 
 // ofHolders are the metrics of GPUs, partitions and shares.
 var ofHolders = []Definition{

@@ -156,7 +156,7 @@ func TestUsageOfPartitions(t *testing.T) {
 	}, n.scrape(t, "tranche_memory_used_bytes{"))
 	assert.Equal(t, []string{`tranche_clocks_throttled{reason="sw_power_cap",uuid="GPU-1"} 1`}, n.scrape(t, "tranche_clocks"))
 	assert.Equal(t, []string{`tranche_ecc_uncorrected_errors_total{uuid="GPU-1"} 1`}, n.scrape(t, "tranche_ecc"))
-	assert.Equal(t, []string{`tranche_gpu_info{architecture="Hopper",driver_version="580",model="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
+	assert.Equal(t, []string{`tranche_gpu_info{architecture="Hopper",driver_version="580",product_name="H100",uuid="GPU-1",vendor="nvidia"} 1`}, n.scrape(t, "tranche_gpu_info"))
 	assert.Len(t, n.scrape(t, "tranche_compute_active_ratio{"), 1)
 
 	n.release("a")
@@ -318,6 +318,6 @@ func TestNamesOfDrivers(t *testing.T) {
 	n.gpus[0].ProductName, n.gpus[0].UUID = "H\xff100", "GPU-\xfe1"
 	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.MemoryUsed: 1}})
 	n.Measure(t.Context())
-	assert.Contains(t, n.scrape(t, "tranche_gpu_info")[0], `model="H100",uuid="GPU-1"`)
+	assert.Contains(t, n.scrape(t, "tranche_gpu_info")[0], `product_name="H100",uuid="GPU-1"`)
 	assert.Len(t, n.scrape(t, "tranche_memory_used_bytes"), 1)
 }

@@ -135,7 +135,7 @@ func (in *dcmProfile) nameExtendedResource(rules []v1beta1.Rule) {
 	}
 	for i := range rules {
 		if rules[i].XCP != nil {
-			rules[i].ExtendedResource = &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: strings.ToLower(compute)}
+			rules[i].ExtendedResource = &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: strings.ToLower(compute)}
 		}
 	}
 }

@@ -42,7 +42,7 @@ func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string,
 	}
 	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.ExtendedResource = means(v1beta1.AsPartition)
+		rule.ExtendedResource = means(v1beta1.DevicePartition)
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
@@ -69,9 +69,9 @@ const (
 	strategyMixed  = "mixed"
 )
 
-// means is an extended resource of this meaning.
-func means(as v1beta1.ExtendedResourceKind) *v1beta1.ExtendedResource {
-	return &v1beta1.ExtendedResource{As: as}
+// means is an extended resource that means a device.
+func means(device v1beta1.ExtendedResourceDevice) *v1beta1.ExtendedResource {
+	return &v1beta1.ExtendedResource{Device: device}
 }
 
 // strategyOf returns the MIG strategy of a file. If it names none, the GPU operator decides, whose
@@ -116,11 +116,11 @@ func (r *pluginReader) sharing(s *pluginSharing, rule *v1beta1.Rule) {
 func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.Strategy, rule *v1beta1.Rule) {
 	mps := strategy == v1beta1.MPS
 	rule.Sharing.Strategy = strategy
-	rule.Sharing.OneClient = mps
+	rule.Sharing.FailRequestsGreaterThanOne = mps
 	if s.FailRequestsGreaterThanOne != nil {
-		rule.Sharing.OneClient = *s.FailRequestsGreaterThanOne
+		rule.Sharing.FailRequestsGreaterThanOne = *s.FailRequestsGreaterThanOne
 	}
-	if rule.Sharing.OneClient {
+	if rule.Sharing.FailRequestsGreaterThanOne {
 		r.note(path+".failRequestsGreaterThanOne", "a pod that asks for more is refused when it starts, not when it is scheduled")
 	}
 	if len(s.Resources) == 0 {
@@ -130,22 +130,22 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && !s.RenameByDefault {
-		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{As: v1beta1.MIGAsReplica}
-		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas is true, otherwise for a partition that is not shared", nvidiaDomain)
+		parts.ExtendedResource = &v1beta1.PartitionExtendedResource{Device: v1beta1.MIGDevicePartitionReplica}
+		r.note(path+".resources", "%smig-<profile> asks for a replica of a partition if the chart's value extendedResources.migReplicas.enabled is true, otherwise for a partition that is not shared", nvidiaDomain)
 	}
 	if parts := rule.Sharing.Partitions; parts != nil && s.RenameByDefault {
 		r.note(path+".renameByDefault", "nothing is named %smig-<profile>.shared: claims ask for replicas of partitions by the class gpu-partition-fraction-share.tranche.dev", nvidiaDomain)
 	}
-	if !*rule.Sharing.Enabled {
+	if !*rule.Sharing.WholeGPUs {
 		return
 	}
 	switch {
 	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.ExtendedResource = means(v1beta1.AsPartitionReplica)
+		rule.ExtendedResource = means(v1beta1.DevicePartitionReplica)
 	default:
-		rule.ExtendedResource = means(v1beta1.AsReplica)
+		rule.ExtendedResource = means(v1beta1.DeviceGPUReplica)
 	}
 	if mps {
 		// As the device plugin's daemon does.
@@ -168,10 +168,10 @@ func (r *pluginReader) resource(path string, s *replicatedResource, mps bool, ru
 	switch {
 	case s.Name == "":
 		r.problems.Add(path+".name", "is missing")
-	case name == nvidiaGPU && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
+	case name == nvidiaGPU && *rule.Sharing.WholeGPUs, profile != nil && shares(rule, profile[1]):
 		r.problems.Add(path+".name", "%s is there twice", name)
 	case name == nvidiaGPU:
-		*rule.Sharing.Enabled = true
+		*rule.Sharing.WholeGPUs = true
 		rule.Sharing.Replicas = s.Replicas
 	case profile == nil:
 		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, nvidiaGPU, nvidiaDomain)

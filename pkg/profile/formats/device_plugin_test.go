@@ -46,11 +46,11 @@ func TestMisspeltKeys(t *testing.T) {
 	spec, _, err := readDevicePlugin(strict.Text{File: "slice-10", Data: []byte(corrected)})
 	require.NoError(t, err)
 	sharing := spec.Rules[0].Sharing
-	assert.True(t, *sharing.Enabled)
-	assert.True(t, sharing.OneClient)
+	assert.True(t, *sharing.WholeGPUs)
+	assert.True(t, sharing.FailRequestsGreaterThanOne)
 	assert.Equal(t, int32(10), *sharing.Replicas)
 	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
-	assert.Equal(t, means(v1beta1.AsPartitionReplica), spec.Rules[0].ExtendedResource)
+	assert.Equal(t, means(v1beta1.DevicePartitionReplica), spec.Rules[0].ExtendedResource)
 }
 
 func TestDevicePluginRefused(t *testing.T) {
@@ -111,7 +111,7 @@ func TestFailRequestsGreaterThanOne(t *testing.T) {
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte("sharing: {" + tt.strategy + ": {" + tt.key + "resources: [{name: nvidia.com/gpu, replicas: 1}]}}")})
 		require.NoError(t, err)
-		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
+		assert.Equal(t, tt.want, spec.Rules[0].Sharing.FailRequestsGreaterThanOne, "%s %s", tt.strategy, tt.key)
 	}
 }
 
@@ -164,7 +164,7 @@ func FuzzReadDevicePlugin(f *testing.F) {
 		}
 		require.Len(t, spec.Rules, 1)
 		sharing := spec.Rules[0].Sharing
-		require.NotNil(t, sharing.Enabled)
+		require.NotNil(t, sharing.WholeGPUs)
 		if n := sharing.Replicas; n != nil {
 			require.True(t, *n >= 1 && *n <= gpu.WholeFraction)
 		}
@@ -186,22 +186,22 @@ func TestStrategies(t *testing.T) {
 		"single":                {"flags: {migStrategy: single}", "Partition"},
 		"mixed":                 {"flags: {migStrategy: mixed}", ""},
 		"shared":                {sliced, "PartitionReplica"},
-		"none, shared":          {"{flags: {migStrategy: none}, " + sliced + "}", "Replica"},
+		"none, shared":          {"{flags: {migStrategy: none}, " + sliced + "}", "GPUReplica"},
 		"single, shared":        {"{flags: {migStrategy: single}, " + sliced + "}", "PartitionReplica"},
-		"mixed, shared":         {"{flags: {migStrategy: mixed}, " + sliced + "}", "Replica"},
-		"shared by MPS":         {mps, "Replica"},
+		"mixed, shared":         {"{flags: {migStrategy: mixed}, " + sliced + "}", "GPUReplica"},
+		"shared by MPS":         {mps, "GPUReplica"},
 		"renamed":               {renamed, "Partition"},
-		"shared partitions":     {slices, "Replica"},
-		"mixed and partitions":  {"{flags: {migStrategy: mixed}, " + slices + "}", "Replica"},
+		"shared partitions":     {slices, "GPUReplica"},
+		"mixed and partitions":  {"{flags: {migStrategy: mixed}, " + slices + "}", "GPUReplica"},
 		"single and partitions": {"{flags: {migStrategy: single}, " + slices + "}", "PartitionReplica"},
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)
-		assert.EqualValues(t, tt.want, ptr.Deref(spec.Rules[0].ExtendedResource, v1beta1.ExtendedResource{}).As, name)
+		assert.EqualValues(t, tt.want, ptr.Deref(spec.Rules[0].ExtendedResource, v1beta1.ExtendedResource{}).Device, name)
 	}
 	spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(slices)})
 	require.NoError(t, err)
 	assert.Equal(t, int32(10), *spec.Rules[0].Sharing.Replicas)
 	assert.Equal(t, []v1beta1.PartitionReplicas{{Profile: "1g.10gb", Count: 4}, {Profile: "3g.40gb", Count: 2}}, spec.Rules[0].Sharing.Partitions.Replicas)
-	assert.Equal(t, v1beta1.MIGAsReplica, spec.Rules[0].Sharing.Partitions.ExtendedResource.As)
+	assert.Equal(t, v1beta1.MIGDevicePartitionReplica, spec.Rules[0].Sharing.Partitions.ExtendedResource.Device)
 }

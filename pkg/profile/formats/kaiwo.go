@@ -27,7 +27,7 @@ func KaiwoDefault(name string) (Profile, bool) {
 	rule := v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Vendor: amd}, XCP: &mode, Sharing: off()}
 	if name == "cpx" {
 		// As with AMD's device plugin.
-		rule.ExtendedResource = &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: name}
+		rule.ExtendedResource = &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: name}
 	}
 	return Profile{Original: name, Spec: v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{rule}}}, true
 }

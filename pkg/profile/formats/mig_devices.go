@@ -24,7 +24,7 @@ func (s *selected) none() bool { return !s.all && len(s.indexes) == 0 }
 func (s *selected) selector() *v1beta1.GPUSelector {
 	in := &v1beta1.GPUSelector{Vendor: nvidia, PCIIDs: s.filters, Indexes: s.indexes}
 	if s.all {
-		in.MIG = v1beta1.MIGCapable
+		in.MIGSupport = v1beta1.MIGCapable
 	}
 	return in
 }

@@ -139,7 +139,7 @@ func nameSinglePartition(rules []v1beta1.Rule) {
 		}
 	}
 	for i := range rules {
-		rules[i].ExtendedResource = &v1beta1.ExtendedResource{As: v1beta1.AsPartition, Profile: rules[i].MIG.Partitions[0].Profile}
+		rules[i].ExtendedResource = &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: rules[i].MIG.Partitions[0].Profile}
 	}
 }
 

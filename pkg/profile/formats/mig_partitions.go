@@ -23,7 +23,7 @@ func migOf(problems *strict.Problems, path string, e *migEntry) *v1beta1.MIG {
 	case !*e.MIGEnabled:
 		return &v1beta1.MIG{Mode: v1beta1.MIGDisabled}
 	case len(e.MIGDevices) == 0:
-		return &v1beta1.MIG{Mode: v1beta1.MIGEnabled}
+		return &v1beta1.MIG{Mode: v1beta1.MIGNoPartitions}
 	}
 	counts, none := map[string]int{}, true
 	for _, name := range slices.Sorted(maps.Keys(e.MIGDevices)) {

@@ -17,7 +17,7 @@ const NosQuotaNote = "there is no counterpart: a ResourceQuota limits a namespac
 var nosRules = map[string][]v1beta1.Rule{
 	// Partitions come with the pods, and whole GPUs are not offered. nos ignores GPUs without MIG.
 	"mig": {
-		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia, MIG: v1beta1.MIGCapable}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
+		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia, MIGSupport: v1beta1.MIGCapable}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDynamic, WholeGPUs: new(bool)}, Sharing: off()},
 		{GPUs: &v1beta1.GPUSelector{Vendor: nvidia}, Unchanged: true, Sharing: off()},
 	},
 	// Slices of memory of whole GPUs, by MPS.

@@ -33,7 +33,7 @@ func (p *Profile) Fail(err error) Profile {
 }
 
 // off are settings without shares: neither mig-parted nor AMD's device plugin shares GPUs.
-func off() *v1beta1.Sharing { return &v1beta1.Sharing{Enabled: new(bool)} }
+func off() *v1beta1.Sharing { return &v1beta1.Sharing{WholeGPUs: new(bool)} }
 
 // ObjectName is the name of the PartitionProfile for a configuration: its name in lower case, with -
 // in place of _ and a dot in place of +. The error says why there is none.

@@ -54,15 +54,15 @@ func TestGolden(t *testing.T) {
 func TestSameHash(t *testing.T) {
 	for name, group := range map[string][]string{
 		"nothing": {"[]", ""},
-		"defaults": {"[{}]", "[{gpus: {}}]", "[{sharing: {}}]", "[{xcp: {}}]", "[{extendedResource: {as: Whole}}]", "[{unchanged: false}]",
-			"[{sharing: {enabled: true, strategy: TimeSlicing, replicas: 10, maxClients: 48, oneClient: false, exclusiveProcess: false}}]"},
+		"defaults": {"[{}]", "[{gpus: {}}]", "[{sharing: {}}]", "[{xcp: {}}]", "[{extendedResource: {device: GPU}}]", "[{unchanged: false}]",
+			"[{sharing: {wholeGPUs: true, strategy: TimeSlicing, replicas: 10, maxClients: 48, failRequestsGreaterThanOne: false, exclusiveProcess: false}}]"},
 		"MIG":        {"[{mig: {}}]", "[{mig: {mode: Dynamic}}]", "[{mig: {wholeGPUs: true}}]"},
 		"key order":  {"[{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g}]}, sharing: {replicas: 3}}]", "[{sharing: {replicas: 3}, mig: {partitions: [{profile: 2g}, {count: 2, profile: 1g}], mode: Static}}]"},
 		"list order": {"[{mig: {profiles: [1g, 2g]}}]", "[{mig: {profiles: [2g, 1g]}}]"},
-		"gpus": {"[{gpus: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:C1:00.0', '00000000:1b:00.0'], pciIDs: ['0x233010DE'], indexes: [1, 0]}}]",
-			"[{gpus: {products: [nvidia l4, '*h100*'], pciAddresses: ['0000:1b:00.0', '0000:c1:00.0'], pciIDs: ['0x233010de'], indexes: [0, 1]}}]"},
+		"gpus": {"[{gpus: {productNames: ['*H100*', NVIDIA L4], pciBusIDs: ['0000:C1:00.0', '00000000:1b:00.0'], pciIDs: ['0x233010DE'], indexes: [1, 0]}}]",
+			"[{gpus: {productNames: [nvidia l4, '*h100*'], pciBusIDs: ['0000:1b:00.0', '0000:c1:00.0'], pciIDs: ['0x233010de'], indexes: [0, 1]}}]"},
 		"replicas and clients": {"[{sharing: {replicas: 100}}]", "[{sharing: {replicas: 100, maxClients: 100}}]"},
-		"partitions":           {"[{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]", "[{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory], extendedResource: {as: Partition}}}}]"},
+		"partitions":           {"[{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]", "[{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory], extendedResource: {device: Partition}}}}]"},
 		"units":                {"[{sharing: {partitions: {profiles: [cpx], units: [Memory, Fraction]}}}]", "[{sharing: {partitions: {profiles: [cpx], units: [Fraction, Memory]}}}]"},
 	} {
 		want := Of("p", rulesOf(t, group[0]))
@@ -82,7 +82,7 @@ func TestOtherHash(t *testing.T) {
 	for _, rules := range []string{
 		"[]", "[{}]", "[{}, {}]", "[{mig: {}}]", "[{mig: {profiles: [1g]}}]", "[{mig: {profiles: [1g, 2g]}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]",
 		"[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]",
-		"[{sharing: {timeSlice: Default}}]", "[{sharing: {timeSlice: Long}}]", "[{sharing: {maxClients: 10}}]", "[{extendedResource: {as: Partition}}]", "[{extendedResource: {as: Partition, profile: cpx}}]",
+		"[{sharing: {timeSlice: Default}}]", "[{sharing: {timeSlice: Long}}]", "[{sharing: {maxClients: 10}}]", "[{extendedResource: {device: Partition}}]", "[{extendedResource: {device: Partition, profile: cpx}}]",
 		"[{gpus: {vendor: amd}}, {gpus: {vendor: nvidia}}]", "[{gpus: {vendor: nvidia}}, {gpus: {vendor: amd}}]",
 	} {
 		hash := Of("p", rulesOf(t, rules))

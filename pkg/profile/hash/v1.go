@@ -29,9 +29,9 @@ type (
 	}
 	gpusV1 struct {
 		Vendor       string   `json:"vendor"`
-		MIG          string   `json:"mig"`
-		Products     []string `json:"products"`
-		PCIAddresses []string `json:"pciAddresses"`
+		MIGSupport   string   `json:"migSupport"`
+		ProductNames []string `json:"productNames"`
+		PCIBusIDs    []string `json:"pciBusIDs"`
 		PCIIDs       []string `json:"pciIDs"`
 		Indexes      []int32  `json:"indexes"`
 		Count        int32    `json:"count"` // 0: all
@@ -51,14 +51,14 @@ type (
 		MemoryPartition  string `json:"memoryPartition"`
 	}
 	sharingV1 struct {
-		Enabled          bool      `json:"enabled"`
-		Strategy         string    `json:"strategy"`
-		Replicas         int32     `json:"replicas"`
-		TimeSlice        string    `json:"timeSlice"`
-		MaxClients       int32     `json:"maxClients"`
-		OneClient        bool      `json:"oneClient"`
-		ExclusiveProcess bool      `json:"exclusiveProcess"`
-		Partitions       *sharedV1 `json:"partitions"`
+		WholeGPUs                  bool      `json:"wholeGPUs"`
+		Strategy                   string    `json:"strategy"`
+		Replicas                   int32     `json:"replicas"`
+		TimeSlice                  string    `json:"timeSlice"`
+		MaxClients                 int32     `json:"maxClients"`
+		FailRequestsGreaterThanOne bool      `json:"failRequestsGreaterThanOne"`
+		ExclusiveProcess           bool      `json:"exclusiveProcess"`
+		Partitions                 *sharedV1 `json:"partitions"`
 	}
 	sharedV1 struct {
 		Profiles         []string   `json:"profiles"`
@@ -67,7 +67,7 @@ type (
 		ExtendedResource resourceV1 `json:"extendedResource"`
 	}
 	resourceV1 struct {
-		As      string `json:"as"`
+		Device  string `json:"device"`
 		Profile string `json:"profile"`
 	}
 )
@@ -78,13 +78,13 @@ func v1(profile string, rules []v1beta1.Rule) string {
 		r := &rules[i]
 		hashed.Rules[i] = ruleV1{
 			GPUs: gpusIn(r.GPUs), Unchanged: r.Unchanged, MIG: migIn(r.MIG), Sharing: sharingIn(r.Sharing),
-			ExtendedResource: resourceV1{As: "Whole"},
+			ExtendedResource: resourceV1{Device: "GPU"},
 		}
 		if x := r.XCP; x != nil {
 			hashed.Rules[i].XCP = xcpV1{ComputePartition: x.ComputePartition, MemoryPartition: x.MemoryPartition}
 		}
 		if e := r.ExtendedResource; e != nil {
-			hashed.Rules[i].ExtendedResource = resourceV1{As: string(e.As), Profile: e.Profile}
+			hashed.Rules[i].ExtendedResource = resourceV1{Device: string(e.Device), Profile: e.Profile}
 		}
 	}
 	data, err := json.Marshal(hashed)
@@ -100,9 +100,9 @@ func gpusIn(g *v1beta1.GPUSelector) gpusV1 {
 		g = &v1beta1.GPUSelector{}
 	}
 	return gpusV1{
-		Vendor: g.Vendor, MIG: string(g.MIG), Count: value(g.Count, 0),
-		Products: sorted(g.Products, strings.ToLower),
-		PCIAddresses: sorted(g.PCIAddresses, func(address string) string {
+		Vendor: g.Vendor, MIGSupport: string(g.MIGSupport), Count: value(g.Count, 0),
+		ProductNames: sorted(g.ProductNames, strings.ToLower),
+		PCIBusIDs: sorted(g.PCIBusIDs, func(address string) string {
 			normal, err := gpu.NormalizePCIAddress(address)
 			if err != nil {
 				return address
@@ -135,14 +135,14 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 	}
 	replicas := value(s.Replicas, 10)
 	out := sharingV1{
-		Enabled: value(s.Enabled, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
+		WholeGPUs: value(s.WholeGPUs, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
 		TimeSlice: string(s.TimeSlice), MaxClients: value(s.MaxClients, max(48, replicas)),
-		OneClient: s.OneClient, ExclusiveProcess: s.ExclusiveProcess,
+		FailRequestsGreaterThanOne: s.FailRequestsGreaterThanOne, ExclusiveProcess: s.ExclusiveProcess,
 	}
 	if p := s.Partitions; p != nil {
 		out.Partitions = &sharedV1{
 			Profiles: sorted(p.Profiles, asIs), Units: []string{"Memory"}, Replicas: make([]countV1, len(p.Replicas)),
-			ExtendedResource: resourceV1{As: "Partition"},
+			ExtendedResource: resourceV1{Device: "Partition"},
 		}
 		if len(p.Units) > 0 {
 			out.Partitions.Units = sorted(p.Units, func(u v1beta1.ShareUnit) string { return string(u) })
@@ -152,7 +152,7 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 		}
 		slices.SortFunc(out.Partitions.Replicas, compareCounts)
 		if e := p.ExtendedResource; e != nil {
-			out.Partitions.ExtendedResource.As = string(e.As)
+			out.Partitions.ExtendedResource.Device = string(e.Device)
 		}
 	}
 	return out

@@ -85,13 +85,15 @@ func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release,
 // nodeGPU returns the state of a GPU that its node reports.
 func nodeGPU(g gpu.GPU, r *v1beta1.GPUReport) profile.NodeGPU {
 	out := profile.NodeGPU{GPU: g}
-	if mode, ok := strings.CutPrefix(r.Mode, migPrefix); ok {
-		out.Modes = gpu.Modes{MIG: gpu.MIGMode(mode), MIGNeedsReset: g.OtherMIG != nil}
-	} else {
-		compute, memory, _ := strings.Cut(r.Mode, " ")
+	switch r.MIGMode {
+	case v1beta1.MIGModeEnabled:
+		out.Modes = gpu.Modes{MIG: gpu.MIGOn, MIGNeedsReset: g.OtherMIG != nil}
+	case v1beta1.MIGModeDisabled:
+		out.Modes = gpu.Modes{MIG: gpu.MIGOff, MIGNeedsReset: g.OtherMIG != nil}
+	default:
 		out.Modes = gpu.Modes{
-			Compute: compute, Computes: g.Modes[memory],
-			Memory: memory, Memories: slices.Sorted(maps.Keys(g.Modes)), Legal: g.Modes,
+			Compute: r.ComputePartition, Computes: g.Modes[r.MemoryPartition],
+			Memory: r.MemoryPartition, Memories: slices.Sorted(maps.Keys(g.Modes)), Legal: g.Modes,
 		}
 	}
 	for _, name := range r.Partitions {
@@ -102,21 +104,17 @@ func nodeGPU(g gpu.GPU, r *v1beta1.GPUReport) profile.NodeGPU {
 	return out
 }
 
-// migPrefix comes before the MIG mode in reports.
-const migPrefix = "MIG "
-
 // add adds a GPU to a machine, by its product.
 func add(inv *models.Inventory, r *v1beta1.GPUReport, address string) bool {
 	for _, key := range models.NVIDIAModels() {
-		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.Product {
-			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.Mode == migPrefix+string(gpu.MIGOn), NUMANode: -1})
+		if model, _ := models.NVIDIAModelByKey(key); r.Vendor == string(gpu.NVIDIA) && model.ProductName == r.ProductName {
+			inv.GPUs = append(inv.GPUs, models.GPU{Model: model, PCI: address, MIGMode: r.MIGMode == v1beta1.MIGModeEnabled, NUMANode: -1})
 			return true
 		}
 	}
 	for _, key := range models.AMDModels() {
-		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.Product {
-			compute, memory, _ := strings.Cut(r.Mode, " ")
-			inv.AMD = append(inv.AMD, models.AMDGPU{Model: model, PCI: address, ComputeMode: xcp.Mode(compute), MemoryMode: xcp.MemoryMode(memory), NUMANode: -1})
+		if model, _ := models.AMDModelByKey(key); r.Vendor == string(gpu.AMD) && model.ProductName == r.ProductName {
+			inv.AMD = append(inv.AMD, models.AMDGPU{Model: model, PCI: address, ComputeMode: xcp.Mode(r.ComputePartition), MemoryMode: xcp.MemoryMode(r.MemoryPartition), NUMANode: -1})
 			return true
 		}
 	}

@@ -79,7 +79,7 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1beta1.GPUNode, []s
 	var claimed []string
 	var out []profile.NodeGPU
 	for _, g := range inv.Hardware("node") {
-		r := v1beta1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), Product: g.ProductName, Index: int32(g.Index)}
+		r := v1beta1.GPUReport{Name: g.Name(), Vendor: string(g.Vendor), ProductName: g.ProductName, Index: int32(g.Index)}
 		modes := gpu.Modes{Legal: g.Modes}
 		if g.Vendor == gpu.AMD && len(g.Modes) > 0 {
 			modes.Memory = g.MemoryMode
@@ -88,15 +88,14 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1beta1.GPUNode, []s
 			for m := range g.Modes {
 				modes.Memories = append(modes.Memories, m)
 			}
-			r.Mode = modes.Compute + " " + modes.Memory
+			r.ComputePartition, r.MemoryPartition = modes.Compute, modes.Memory
 		}
 		mig := slices.ContainsFunc(g.Placements, isMIG) || g.OtherMIG != nil
 		if g.Vendor == gpu.NVIDIA && mig {
-			modes.MIG, modes.MIGNeedsReset = gpu.MIGOff, g.OtherMIG != nil
+			modes.MIG, r.MIGMode, modes.MIGNeedsReset = gpu.MIGOff, v1beta1.MIGModeDisabled, g.OtherMIG != nil
 			if random.IntN(2) == 0 {
-				modes.MIG = gpu.MIGOn
+				modes.MIG, r.MIGMode = gpu.MIGOn, v1beta1.MIGModeEnabled
 			}
-			r.Mode = migPrefix + string(modes.MIG)
 			g = g.WithMIG(modes.MIG)
 		}
 		p := profile.NodeGPU{GPU: g, Modes: modes}
@@ -157,8 +156,8 @@ func TestGPUsThatAreNotKnown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, got)
 	n.Status.Node = &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{
-		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", Product: "NVIDIA of the future"},
-		{Name: "something", Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3"},
+		{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", ProductName: "NVIDIA of the future"},
+		{Name: "something", Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3"},
 	}}
 	got, err = Of(n, profile.Snapshot("p", []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}), nil)
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ type Node struct {
 	// ExtendedResources are the extended resources that devices serve, by vendor:
 	// "nvidia.com/gpu". They follow from the chart's extendedResources.
 	ExtendedResources map[gpu.Vendor]string
-	// MIGResources is true if devices also serve nvidia.com/mig-<profile> (extendedResources.migReplicas).
+	// MIGResources is true if devices also serve nvidia.com/mig-<profile> (extendedResources.migReplicas.enabled).
 	MIGResources bool
 }
 

@@ -78,7 +78,7 @@ func TestExtendedResources(t *testing.T) {
 		return found
 	}
 	assert.Equal(t, map[string]string{"gpu-0000-11-00-0": "nvidia.com/gpu"}, serving(nil))
-	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, serving(profileOf(t, "{extendedResource: {as: Replica}}")))
+	assert.Equal(t, map[string]string{"gpu-0000-11-00-0-fraction-share": "nvidia.com/gpu"}, serving(profileOf(t, "{extendedResource: {device: GPUReplica}}")))
 }
 
 // A driver without MPS limits nothing.
@@ -96,7 +96,7 @@ func TestInventoryStays(t *testing.T) {
 	inventory := inventoryOf(t, "gpus: [{model: MI300X}]")
 	plain := preview.Node{Name: "node", Inventory: inventory}
 	with := plain
-	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {enabled: false}}")
+	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {wholeGPUs: false}}")
 	before := devicesOf(t, plain)
 	assert.Len(t, devicesOf(t, with), 4)
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(devicesOf(t, plain))))

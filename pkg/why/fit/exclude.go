@@ -51,7 +51,7 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 		}
 		excluded := n.excluded
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
-		if t.Key == names.TaintNodeRepartitioning {
+		if t.Key == names.TaintNodeSwitching {
 			n.switchTo, n.excluded = &t.Value, excluded
 		}
 	}

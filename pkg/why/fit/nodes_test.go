@@ -157,7 +157,7 @@ func TestNodes(t *testing.T) {
 		},
 		"switch-of-the-whole-node": func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
-			w.In.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintNodeRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.In.Nodes[0].Spec.Taints = []corev1.Taint{{Key: names.TaintNodeSwitching, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.GPUNodes(draining(w)).Pod(pending.Request("gpu", pending.Small))
 			return w
 		},
@@ -191,7 +191,7 @@ func TestNodes(t *testing.T) {
 		},
 		"profile-conflict": func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
-			w.GPUNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).Pod(pending.Request("gpu", pending.Small))
+			w.GPUNodes(gpunodes.WithProfile("node-a", "").Says(names.ConditionConflicted, true, "OtherSystem", "other systems serve GPUs of the node: mig-manager")).Pod(pending.Request("gpu", pending.Small))
 			return w
 		},
 		"larger-than-the-node": func(t *testing.T) *pending.World {

@@ -15,7 +15,7 @@ import (
 // TestShares: each way in which a pod can wait for a share, and the words for it.
 func TestShares(t *testing.T) {
 	partitions := func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }
-	oneClient := func(c *profile.Desired) { c.OneClient = true }
+	oneClient := func(c *profile.Desired) { c.FailRequestsGreaterThanOne = true }
 	for name, test := range map[string]struct {
 		world   *pending.World
 		ask     resourceapi.DeviceRequest

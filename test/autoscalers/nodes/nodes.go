@@ -41,7 +41,7 @@ func Slices(ctx context.Context, model, node string) ([]resourceapi.ResourceSlic
 	templates.Lock()
 	defer templates.Unlock()
 	if templates.byModel[model] == nil {
-		command := exec.CommandContext(ctx, "go", "run", "./cmd/kubectl-tranche", "templates", "--model", model, "-o", "json")
+		command := exec.CommandContext(ctx, "go", "run", "./cmd/kubectl-tranche", "templates", "--inventory", model, "-o", "json")
 		command.Dir, command.Stderr = root, os.Stderr
 		out, err := command.Output()
 		if err != nil {

@@ -125,7 +125,7 @@ func (o *Objects) hold(node string, slot int, device string, random *rand.Rand) 
 
 // gpuNode follows a profile. A few are being switched, or have failed to.
 func gpuNode(name string, i int, gpus []string, now time.Time) v1beta1.GPUNode {
-	n := gpunodes.WithProfile(name, "on-demand").GPUs("MIG on", gpus...)
+	n := gpunodes.WithProfile(name, "on-demand").GPUs(gpunodes.MIGOn, gpus...)
 	switch i % 41 {
 	case 10:
 		n.Switches(v1beta1.Draining, "inference", "evicts pods from 2 GPUs", gpus[0], gpus[1])

@@ -53,9 +53,9 @@ app.kubernetes.io/component: controller
 app.kubernetes.io/component: web
 {{- end }}
 
-{{/* The key of the controller's taints, and what it sets labels to that pause clients. */}}
+{{/* The key of the controller's taints, and what it sets labels to that pause monitoring pods. */}}
 {{- define "tranche.taint" -}}
-tranche.dev/repartitioning
+tranche.dev/switching
 {{- end }}
 
 {{- define "tranche.paused" -}}
@@ -95,8 +95,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-profiles
 {{- end }}
 
-{{- define "tranche.defaultProfiles.name" -}}
-{{- include "tranche.fullname" . }}-default-profiles
+{{- define "tranche.profileCatalog.name" -}}
+{{- include "tranche.fullname" . }}-profile-catalog
 {{- end }}
 
 {{- define "tranche.devicePluginConfigs.name" -}}
@@ -201,12 +201,9 @@ app.kubernetes.io/component: kubelet-plugin
 {{- join "," $pairs -}}
 {{- end }}
 
-{{/*
-A MIG profile as part of an object's name. The order matters: a name of the RTX
-PRO 6000 ends in -me (without media engines), another one in +me (with one).
-*/}}
+{{/* A MIG profile as part of an object's name: 1g.24gb+me is 1g-24gb-plus-me, 1g.24gb-me is 1g-24gb-no-me. */}}
 {{- define "tranche.mig.name" -}}
-{{- . | replace "-me" "-nome" | replace "+me.all" "-meall" | replace "+" "-" | replace "." "-" -}}
+{{- . | replace "-me" "-no-me" | replace "+" "-plus-" | replace "." "-" -}}
 {{- end }}
 
 {{/*
@@ -251,9 +248,7 @@ ConfigMaps that it reads. */}}
 {{- end }}
 {{- end }}
 {{- /* The label of NVIDIA's device plugin is always followed. */}}
-{{- $given := "" }}
-{{- with $formats.devicePlugin }}{{ if .enabled }}{{ $given = .configMap }}{{ end }}{{ end }}
-- {flag: device-plugin, configMap: {{ $given | default (printf "%s/%s" .Release.Namespace (include "tranche.devicePluginConfigs.name" .)) | quote }}, key: ""}
+- {flag: device-plugin, configMap: {{ ($formats.devicePlugin | default dict).configMap | default (printf "%s/%s" .Release.Namespace (include "tranche.devicePluginConfigs.name" .)) | quote }}, key: ""}
 {{- end }}
 
 {{/* A Role that lets a ServiceAccount read one ConfigMap: a dict with root, name, configMap

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
@@ -38,10 +39,6 @@ type Files struct {
 
 // New returns the files of a driver. All paths of the Config are set.
 func New(cfg Config) *Files { return &Files{cfg: cfg} }
-
-// visibleDevices, if it is "void", keeps NVIDIA's container runtime from adding devices:
-// CUDA images request all of them.
-const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
 // unwantedHooks are hooks of nvcdi that containers must not get. This one runs as root on
 // the host and lets a container set memory limits of the GPU by its own environment.
@@ -100,7 +97,7 @@ func (f *Files) makeCommon(t *session.Task, version string) (*cdispecs.Container
 	}
 	f.toHost(edits)
 	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
-	edits.Env = setLast(edits.Env, visibleDevices, "void")
+	edits.Env = setLast(edits.Env, names.EnvVisibleDevices, "void")
 	return f.common.store(version, edits, files, nodes)
 }
 

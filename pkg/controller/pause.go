@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// pausable returns the labels of a node that start clients, with their values. Only "true" starts
+// pausable returns the labels of a node that start monitoring pods, with their values. Only "true" starts
 // one; with other values it does not run, or was paused by somebody else.
 func pausable(labels map[string]string, keys []string) map[string]string {
 	var out map[string]string
@@ -29,11 +29,11 @@ func pausable(labels map[string]string, keys []string) map[string]string {
 	return out
 }
 
-// setNode sets or removes our taint and the labels that pause clients. Nothing else of the
+// setNode sets or removes our taint and the labels that pause monitoring pods. Nothing else of the
 // node changes.
 func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
 	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == names.TaintNodeRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
+		return t.Key == names.TaintNodeSwitching && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
 	})
 	if len(without) != len(node.Spec.Taints) {
 		node.Spec.Taints = without
@@ -63,7 +63,7 @@ func unpause(node *corev1.Node, paused map[string]string) {
 	}
 }
 
-// leftover reports whether a node has our taint or a paused client.
+// leftover reports whether a node has our taint or a paused monitoring pod.
 func leftover(node *corev1.Node, keys []string) bool {
 	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == names.PausedValue })
 }

@@ -45,33 +45,33 @@ var machines = sync.OnceValue(func() map[string][]gpu.GPU {
 	return all
 })
 
-// defaultProfiles are the specs of the profiles that come with the chart, by name: some by
+// profileCatalog are the specs of the profiles that come with the chart, by name: some by
 // hand, and one for each MIG profile and each pair of AMD's modes of machines.
-func defaultProfiles(t *testing.T) map[string]string {
+func profileCatalog(t *testing.T) map[string]string {
 	t.Helper()
 	profiles := map[string]string{
 		"whole":        "  rules:\n  - mig:\n      mode: Disabled\n    xcp:\n      computePartition: SPX\n",
-		"all-disabled": "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Disabled\n",
-		"all-enabled":  "  rules:\n  - gpus:\n      mig: Capable\n    mig:\n      mode: Enabled\n",
+		"all-disabled": "  rules:\n  - gpus:\n      migSupport: Capable\n    mig:\n      mode: Disabled\n",
+		"all-enabled":  "  rules:\n  - gpus:\n      migSupport: Capable\n    mig:\n      mode: NoPartitions\n",
 		// What nobody says anything of, said.
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +
 			"  # GPUs of two slices: mig-parted leaves them as they are.\n" +
-			"  - gpus:\n      products: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
+			"  - gpus:\n      productNames: [\"*RTX PRO 4500*\", \"*RTX PRO 5000*\"]\n    unchanged: true\n" +
 			"  # GPUs of four slices.\n" +
-			"  - gpus:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
+			"  - gpus:\n      productNames: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
 			"  # GPUs of seven.\n" +
-			"  - gpus:\n      mig: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
-		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    extendedResource:\n      as: Replica\n",
+			"  - gpus:\n      migSupport: Capable\n" + static("1g", 2, "2g", 1, "3g", 1),
+		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    extendedResource:\n      device: GPUReplica\n",
 	}
 	for _, n := range []int{2, 4, 10} {
-		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    extendedResource:\n      as: Replica\n", n)
+		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    extendedResource:\n      device: GPUReplica\n", n)
 	}
 	for _, gpus := range machines() {
 		for _, g := range gpus {
 			for _, mig := range profile.MIGProfiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      mig: Capable\n" + static(mig, 0) + "    extendedResource:\n      as: Partition\n"
+				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      migSupport: Capable\n" + static(mig, 0) + "    extendedResource:\n      device: Partition\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {
@@ -104,15 +104,15 @@ func amd(compute, memory string) string {
 	}
 	if compute != "SPX" {
 		// As AMD's device plugin does by default.
-		text += "    extendedResource:\n      as: Partition\n"
+		text += "    extendedResource:\n      device: Partition\n"
 	}
 	return text
 }
 
 // The files are those that the inventories ask for; -update writes them.
-func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
+func TestCatalogIsThatOfTheInventories(t *testing.T) {
 	var wanted []string
-	for name, spec := range defaultProfiles(t) {
+	for name, spec := range profileCatalog(t) {
 		file := filepath.Join(profilesDir, name+".yaml")
 		golden.Equal(t, file, fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\nspec:\n%s", v1beta1.GroupVersion, v1beta1.ProfileKind, name, spec))
 		wanted = append(wanted, file)
@@ -128,8 +128,8 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 
 // Each is one that the API server takes by its name, and that fits the GPUs of an
 // inventory; all GPUs that it names follow it.
-func TestDefaultProfilesFit(t *testing.T) {
-	for name := range defaultProfiles(t) {
+func TestCatalogFits(t *testing.T) {
+	for name := range profileCatalog(t) {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, validation.IsDNS1123Subdomain(name))
 			assert.Empty(t, validation.IsValidLabelValue(name))
@@ -216,10 +216,10 @@ func TestProfilesOfMIGParted(t *testing.T) {
 
 // The ConfigMap has the files, without those that the administrator has a profile of
 // the same name for.
-func TestDefaultProfilesInTheChart(t *testing.T) {
+func TestCatalogInTheChart(t *testing.T) {
 	data := func(args ...string) map[string]string {
 		for _, m := range all[*corev1.ConfigMap](decode(t, render(t, chart, args...))) {
-			if m.Name == "tranche-default-profiles" {
+			if m.Name == "tranche-profile-catalog" {
 				return m.Data
 			}
 		}
@@ -227,13 +227,13 @@ func TestDefaultProfilesInTheChart(t *testing.T) {
 		return nil
 	}
 	every := data()
-	assert.Len(t, every, len(defaultProfiles(t)))
+	assert.Len(t, every, len(profileCatalog(t)))
 	for name, content := range every {
 		want, err := os.ReadFile(filepath.Join(profilesDir, name))
 		require.NoError(t, err)
 		assert.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(content))
 	}
-	own := data("--set", `profiles.all-1g\.10gb.rules[0].extendedResource.as=Replica`)
+	own := data("--set", `partitionProfiles.all-1g\.10gb.rules[0].extendedResource.device=GPUReplica`)
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(every)), append(slices.Collect(maps.Keys(own)), "all-1g.10gb.yaml"))
-	assert.Empty(t, data("--set", "defaultProfiles.enabled=false"))
+	assert.Empty(t, data("--set", "profileCatalog.enabled=false"))
 }

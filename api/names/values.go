@@ -1,0 +1,79 @@
+package names
+
+// The environment variables in containers. Those of other projects are read by their programs.
+const (
+	// EnvDevicePrefix is followed by the name of a device in capitals, with underscores.
+	EnvDevicePrefix     = "TRANCHE_DEVICE_"
+	EnvVisibleDevices   = "NVIDIA_VISIBLE_DEVICES"
+	EnvMPSPipeDirectory = "CUDA_MPS_PIPE_DIRECTORY"
+	EnvMPSMemoryLimit   = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+	EnvMPSComputeLimit  = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+	// EnvPortion is the part of a GPU that a share has, for KAI. EnvPortionOlder is its older name.
+	EnvPortion      = "GPU_PORTION"
+	EnvPortionOlder = "RUNAI_NUM_OF_GPUS"
+)
+
+// The condition of a device in the status of a ResourceClaim, and its reasons.
+const (
+	ClaimConditionReady      = "Ready"
+	ClaimReasonPrepared      = "Prepared"
+	ClaimReasonPrepareFailed = "PrepareFailed"
+)
+
+// The values of LabelCreatedFrom.
+const (
+	CreatedFromChart     = "Chart"
+	CreatedFromConfigMap = "ConfigMap"
+	CreatedFromAmount    = "Amount"
+)
+
+// DriverUpgradeAll is the value of LabelDriverUpgrade that releases the drivers of all vendors.
+const DriverUpgradeAll = "all"
+
+// DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
+const DefragmentationAllowed = "true"
+
+// PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
+// are paused.
+const PausedValue = "paused-for-tranche"
+
+// The values of LabelTranslate.
+const (
+	TranslateKAI  = "kai"
+	TranslateHAMi = "hami"
+	TranslateNos  = "nos"
+)
+
+// The values of the label operation of metrics.
+const (
+	OperationPrepare   = "prepare"
+	OperationUnprepare = "unprepare"
+	OperationReconcile = "reconcile"
+)
+
+// The values of the label phase of metrics, beside the steps of a claim.
+const (
+	PhaseLock  = "lock"
+	PhasePlan  = "plan"
+	PhaseReady = "ready"
+	// PhaseUndoPrefix is followed by the step that is undone.
+	PhaseUndoPrefix = "undo-"
+)
+
+// The values of the label result of metrics.
+const (
+	OutcomeSucceeded = "Succeeded"
+	OutcomeFailed    = "Failed"
+	EvictionEvicted  = "Evicted"
+	EvictionRefused  = "Refused"
+	EvictionForced   = "Forced"
+)
+
+// Why a pod that waits gets no event: too many pods differ, or judging it takes too long.
+const (
+	UnexplainedTooMany = "TooMany"
+	UnexplainedTooLong = "TooLong"
+)
+
+// StateUnknown is, in metrics, the state of a GPUNode that the controller has given none yet.
+const StateUnknown = "Unknown"

@@ -152,7 +152,7 @@ func TestDefaults(t *testing.T) {
 	for _, spec := range []string{"", "strategy: {}", "strategy: {order: {}}"} {
 		plan := decode(t, "kind: PartitionPlan\nspec: {"+spec+"}")
 		defaulting.Default(plan, load(t, "partitionplans").structural)
-		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"], spec)
+		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Stop"}, plan["spec"].(map[string]any)["strategy"], spec)
 	}
 }
 

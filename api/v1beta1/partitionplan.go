@@ -184,11 +184,11 @@ type RolloutStrategy struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
-	// OnFailure is what happens when the plan stops. With Pause, nodes that have the revision
-	// keep it. With Undo, they go back to the last complete revision. Default: Pause.
+	// OnFailure is what happens when the plan stops. With Stop, nodes that have the revision
+	// keep it. With Undo, they go back to the last complete revision. Default: Stop.
 	//
 	// +optional
-	// +kubebuilder:default=Pause
+	// +kubebuilder:default=Stop
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 }
 
@@ -307,13 +307,13 @@ type Day string
 
 // OnFailure is what happens when a plan stops because nodes failed.
 //
-// +kubebuilder:validation:Enum=Pause;Undo
+// +kubebuilder:validation:Enum=Stop;Undo
 type OnFailure string
 
 // What happens when a plan stops because nodes failed.
 const (
-	OnFailurePause OnFailure = "Pause"
-	OnFailureUndo  OnFailure = "Undo"
+	OnFailureStop OnFailure = "Stop"
+	OnFailureUndo OnFailure = "Undo"
 )
 
 // RevisionReference refers to a revision of a plan. Without the hash, it could mean another one: a plan

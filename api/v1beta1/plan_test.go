@@ -22,7 +22,7 @@ func TestGoodPlans(t *testing.T) {
 		"priority: -1, paused: true", "strategy: {}",
 		"strategy: {steps: [{nodes: 2, soak: 10m}, {nodes: 10%, approval: true}, {nodes: 100%}], maxUnavailable: 5%, maxFailures: 2, onFailure: Undo}",
 		"strategy: {topologyLimits: [{topologyKey: topology.kubernetes.io/zone, maxUnavailable: 1}, {topologyKey: rack, maxUnavailable: 50%}], order: {by: Label, labelKey: rack}, maxFailures: 0%}",
-		"strategy: {order: {by: Emptiest}, maxUnavailable: 1, maxFailures: 0, onFailure: Pause}",
+		"strategy: {order: {by: Emptiest}, maxUnavailable: 1, maxFailures: 0, onFailure: Stop}",
 		"strategy: {windows: [{days: [Saturday, Sunday], start: '22:00', end: '06:00', timeZone: Europe/Berlin}, {start: '00:00', end: '23:59'}]}",
 		"strategy: {windows: [{start: '01:00', end: '02:00', timeZone: Etc/GMT+5}, {start: '01:00', end: '02:00', timeZone: America/Argentina/Buenos_Aires}]}",
 		"rejected: {revision: 3, revisionHash: c, fallback: {revision: 2, revisionHash: b}}",

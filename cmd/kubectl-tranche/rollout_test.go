@@ -133,7 +133,7 @@ func TestFollowRollout(t *testing.T) {
 	assert.Equal(t, "step 3 of 3: 3 of 4 nodes updated, 1 switching (RollingOut)", <-said)
 	p.Status.MeanSwitchDuration = &metav1.Duration{Duration: time.Second} // nothing that is said again
 	change(p)
-	change(p.Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 4}).Says(names.ConditionProgressing, false, names.ReasonComplete, "").Says(names.ConditionComplete, true, names.ReasonComplete, ""))
+	change(p.Counts(v1beta1.PlanNodeCounts{Selected: 4, Updated: 4}).Says(names.ConditionProgressing, false, names.ReasonComplete, ""))
 	assert.Equal(t, "step 3 of 3: 4 of 4 nodes updated (Complete)", <-said)
 	require.NoError(t, <-done)
 }
@@ -167,7 +167,7 @@ func TestFollowEnds(t *testing.T) {
 // On a terminal, the picture replaces the one before.
 func TestFollowOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := planned(3, names.ReasonComplete).Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 2").Says(names.ConditionComplete, true, names.ReasonComplete, "")
+	p := planned(3, names.ReasonComplete).Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 2")
 	r := newRollout(&out, p.DeepCopy())
 	r.screen = func() picture.Screen { return picture.Screen{Width: 80, Live: true} }
 	require.NoError(t, r.follow(t.Context(), 0))

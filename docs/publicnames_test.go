@@ -105,6 +105,7 @@ var listedValues = []values{
 	{"Values of labels of metrics", "phase", "pkg/claim/steps", "Op"},
 	{"Values of labels of metrics", "result", "api/names", "Outcome"},
 	{"Values of labels of metrics", "result", "api/names", "Eviction"},
+	{"Values of labels of metrics", "result", "api/v1beta1", "SwitchResult"},
 	{"Values of labels of metrics", "state", "api/names", "State"},
 	{"Values of labels of metrics", "state", "api/v1beta1", "State"},
 	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},

@@ -65,7 +65,7 @@ func ProgressOf(n *v1beta1.GPUNode) Progress {
 	out := Progress{State: s.State}
 	if w := s.Desired; w != nil {
 		out.Desired, out.Source, out.Plan = w.ProfileName, w.Source, w.PlanName
-		if w.Source == v1beta1.FromSpec {
+		if w.Source == v1beta1.FromLabel {
 			out.Label = n.Annotations[names.AnnotationProfileFrom]
 		}
 	}

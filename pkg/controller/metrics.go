@@ -50,8 +50,8 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 
 // switched counts a switch that is over.
 func (m *metrics) switched(record *v1beta1.SwitchRecord) {
-	m.switches.WithLabelValues(record.Result, record.Reason).Inc()
-	m.durations.WithLabelValues(record.Result).Observe(record.Duration.Seconds())
+	m.switches.WithLabelValues(string(record.Result), record.Reason).Inc()
+	m.durations.WithLabelValues(string(record.Result)).Observe(record.Duration.Seconds())
 }
 
 var (

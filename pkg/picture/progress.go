@@ -41,13 +41,13 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
 	switch {
-	case n.Source == v1beta1.FromSpec && n.Label != "":
+	case n.Source == v1beta1.FromLabel:
 		return ", named by the node's label " + n.Label
 	case n.Source == v1beta1.FromSpec:
 		return ", named by the GPUNode's spec.profileName"
 	case n.Source == v1beta1.FromPlan:
 		return ", given by PartitionPlan " + n.Plan
-	case n.Source == v1beta1.FromDefault && n.Desired != "":
+	case n.Source == v1beta1.FromDefault:
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""

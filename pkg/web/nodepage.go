@@ -66,7 +66,7 @@ func history(status *v1beta1.GPUNodeStatus) g.Node {
 	head := append(th("Started", "From", "To", "Result"), right(h.Th, "Took"), right(h.Th, "Evicted"))
 	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(status.History, func(w v1beta1.SwitchRecord) g.Node {
 		result := w.Result
-		if w.Reason != "" {
+		if w.Reason != "" && w.Reason != w.Result {
 			result += " (" + w.Reason + ")"
 		}
 		return h.Tr(

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"reflect"
@@ -85,6 +86,26 @@ func (d *declarations) add(folder string, file *ast.File) {
 			}
 		}
 	}
+}
+
+// hasVersion reports whether a struct embeds TypeMeta.
+func (d *declarations) hasVersion(of declared) bool {
+	s, ok := of.expr.(*ast.StructType)
+	return ok && slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool {
+		embedded, ok := f.Type.(*ast.SelectorExpr)
+		return ok && len(f.Names) == 0 && embedded.Sel.Name == "TypeMeta"
+	})
+}
+
+// importsOf are the imports of the files of a folder, by the names in them.
+func (d *declarations) importsOf(folder string) map[string]string {
+	all := map[string]string{}
+	for of, found := range d.types {
+		if of.folder == folder {
+			maps.Copy(all, found.imports)
+		}
+	}
+	return all
 }
 
 // keys are the paths of the keys of a type's JSON that hold no others.

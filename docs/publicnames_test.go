@@ -37,22 +37,49 @@ var storedFiles = map[string]goType{
 	"amdgpu-is-out":      {"pkg/hardware/kmod", "marker"},
 }
 
-// printed are the kinds that kubectl tranche prints, with the types whose JSON they are.
-var printed = map[string]goType{
-	"Cluster":                 {"pkg/cluster", "Summary"},
-	"ClusterSummary":          {"pkg/cluster/overview", "Overview"},
-	"ProfileList":             {"pkg/cluster", "Profile"},
-	"NodeProfile":             {"cmd/kubectl-tranche", "shownNode"},
-	"SwitchHistory":           {"pkg/cluster", "Switches"},
-	"Rollout":                 {"pkg/cluster", "Rollout"},
-	"PlanForecast":            {"pkg/rollout", "Forecast"},
-	"PodExplanation":          {"pkg/why", "Explanation"},
-	"ObjectExplanation":       {"pkg/why", "OwnerExplanation"},
-	"NodeUsageList":           {"pkg/usage", "Node"},
-	"PodUsageList":            {"pkg/usage", "Pod"},
-	"DefragmentationPlanList": {"pkg/defrag", "Advice"},
-	"Version":                 {"cmd/kubectl-tranche", "versions"},
-	"UninstallCheck":          {"pkg/uninstall", "Report"},
+// printed returns the kinds that the programs print, with the keys of their JSON: those of the table of
+// kubectl-tranche, without which it prints nothing, and the types that have an apiVersion themselves.
+func printed(t *testing.T, types *declarations) map[string][]string {
+	t.Helper()
+	for _, listed := range []string{"GPUNodeStatus", "Rule"} { // below their custom resources
+		types.texts[goType{"api/v1beta1", listed}] = true
+	}
+	found := map[string][]string{}
+	add := func(kind, folder string, of ast.Expr, imports map[string]string) {
+		keys := []string{"apiVersion", "kind"}
+		for _, key := range types.expand("", folder, of, imports, nil) {
+			if strings.HasPrefix(key, "[]") {
+				key = "items" + key
+			}
+			if key != "" {
+				keys = append(keys, key)
+			}
+		}
+		found[kind] = keys
+	}
+	const table = "cmd/kubectl-tranche"
+	inspect(t, "../"+table, func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "kinds" {
+			return
+		}
+		for _, element := range spec.Values[0].(*ast.CompositeLit).Elts {
+			kind, value := element.(*ast.KeyValueExpr).Key, element.(*ast.KeyValueExpr).Value
+			if pointer, ok := value.(*ast.UnaryExpr); ok {
+				value = pointer.X
+			}
+			name, _ := text(kind)
+			add(name, table, value.(*ast.CompositeLit).Type, types.importsOf(table))
+		}
+	})
+	for of, d := range types.types {
+		if ast.IsExported(of.name) && !strings.HasPrefix(of.folder, "api/") && types.hasVersion(d) {
+			add(of.name, of.folder, d.expr, d.imports)
+		}
+	}
+	require.Contains(t, found, "Cluster")
+	require.Contains(t, found, "HardwareReport")
+	return found
 }
 
 // values are the values that a name can have: constants of a type, or, of api/names, those whose names have a
@@ -78,6 +105,7 @@ var listedValues = []values{
 	{"Values of labels of metrics", "phase", "pkg/claim/steps", "Op"},
 	{"Values of labels of metrics", "result", "api/names", "Outcome"},
 	{"Values of labels of metrics", "result", "api/names", "Eviction"},
+	{"Values of labels of metrics", "result", "api/v1beta1", "SwitchResult"},
 	{"Values of labels of metrics", "state", "api/names", "State"},
 	{"Values of labels of metrics", "state", "api/v1beta1", "State"},
 	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},
@@ -171,8 +199,9 @@ func TestPublicNames(t *testing.T) {
 	section("Exit codes of kubectl tranche", codes)
 	types := goTypes(t)
 	section("Data of devices in the status of ResourceClaims", types.keys(t, goType{"pkg/node/telemetry", "DeviceFacts"}))
-	for _, kind := range slices.Sorted(maps.Keys(printed)) {
-		section("Output of kubectl tranche, kind "+kind, types.keys(t, printed[kind]))
+	kinds := printed(t, types)
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		section("Output, kind "+kind, kinds[kind])
 	}
 	for _, program := range []struct {
 		name    string

@@ -81,7 +81,7 @@ const (
 	MetricGPUNodesNotReady = "tranche_gpu_nodes_not_ready"
 	// MetricGPUNodesOverdue: Nodes whose switch has passed the deadline of its state.
 	MetricGPUNodesOverdue = "tranche_gpu_nodes_overdue"
-	// MetricGPUNodes: Nodes with GPUs by the state of their switch; Unknown: it was not decided yet.
+	// MetricGPUNodes: Nodes with GPUs by the state of their switch; Unknown: none yet.
 	MetricGPUNodes = "tranche_gpu_nodes"
 	// MetricPlanNodes: Nodes of a PartitionPlan, by what status.nodeCounts counts.
 	MetricPlanNodes = "tranche_plan_nodes"

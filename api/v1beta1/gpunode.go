@@ -16,7 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.stateChangeTime`
 // +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.node.gpuCount`
-// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.freeGPUs`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.freeGPUCount`
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.claimCount`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.desired.source`,priority=1
 // +kubebuilder:printcolumn:name="Plan",type=string,JSONPath=`.status.desired.planName`,priority=1
@@ -155,28 +155,34 @@ const (
 
 // Source says where the name of a node's profile comes from.
 //
-// +kubebuilder:validation:Enum=Spec;Plan;Default
+// +kubebuilder:validation:Enum=Spec;Label;Plan;Default;None
 type Source string
 
 // The sources of a node's profile.
 const (
-	// FromSpec is the GPUNode's spec.
+	// FromSpec is the GPUNode's spec, which a person wrote.
 	FromSpec Source = "Spec"
+	// FromLabel is a label of the node, which the controller copied to the GPUNode's spec. The
+	// annotation tranche.dev/profile-from has it.
+	FromLabel Source = "Label"
 	// FromPlan is a PartitionPlan that selects the node.
 	FromPlan Source = "Plan"
-	// FromDefault is the profile "default", if it exists, when neither names one.
+	// FromDefault is the profile "default", if it exists, when none of them names one.
 	FromDefault Source = "Default"
+	// FromNone is no profile.
+	FromNone Source = "None"
 )
 
 // ProfileSnapshot is a copy of a profile. A switch in progress does not depend on later
 // changes of the profile, and can be rolled back after the profile is deleted.
 type ProfileSnapshot struct {
-	// ProfileName is its name, or empty for no profile.
+	// ProfileName is its name. It is absent for the source None.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	ProfileName string `json:"profileName,omitempty"`
-	// Source says where the name comes from.
+	// Source says where the name comes from: Spec (a person wrote it), Label (of the node), Plan, Default
+	// (the profile "default"), or None (no profile).
 	Source Source `json:"source"`
 	// PlanName is the name of the PartitionPlan, for the source Plan.
 	//

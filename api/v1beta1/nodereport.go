@@ -40,10 +40,10 @@ type NodeReport struct {
 	//
 	// +optional
 	GPUCount int32 `json:"gpuCount"`
-	// FreeGPUs is the number of healthy GPUs of which no claim holds a device.
+	// FreeGPUCount is the number of healthy GPUs of which no claim holds a device.
 	//
 	// +optional
-	FreeGPUs int32 `json:"freeGPUs"`
+	FreeGPUCount int32 `json:"freeGPUCount"`
 	// ClaimCount is the number of claims that hold a device of the GPUs.
 	//
 	// +optional

@@ -59,7 +59,9 @@ type PartitionPlanSpec struct {
 	ProfileName string `json:"profileName"`
 	// NodeSelector selects nodes with GPUs by their labels: {} selects all of them. Nodes of the
 	// control plane are never selected.
-	NodeSelector *NodeSelector `json:"nodeSelector"`
+	//
+	// +required
+	NodeSelector *NodeSelector `json:"nodeSelector,omitempty"`
 	// Priority decides between plans that select the same node: the highest wins, then the
 	// older plan. Default: 0.
 	//

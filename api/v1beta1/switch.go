@@ -30,7 +30,8 @@ const (
 	Verifying State = "Verifying"
 	// RollingBack: the plugin restores the previous profile.
 	RollingBack State = "RollingBack"
-	// Failed: the node has its previous profile, and the switch is retried later.
+	// Failed: the switch has failed, and is retried later. The newest record of the history says what
+	// became of the GPUs.
 	Failed State = "Failed"
 )
 
@@ -124,10 +125,10 @@ type Switch struct {
 	//
 	// +optional
 	NodeTaintRequired bool `json:"nodeTaintRequired,omitempty"`
-	// EvictedPods is the number of evicted pods.
+	// EvictedPodCount is the number of evicted pods.
 	//
 	// +optional
-	EvictedPods int32 `json:"evictedPods,omitempty"`
+	EvictedPodCount int32 `json:"evictedPodCount,omitempty"`
 	// Reason is a word for why the switch is being rolled back or has failed.
 	//
 	// +optional
@@ -171,15 +172,21 @@ type Blocker struct {
 	Message string `json:"message"`
 }
 
+// SwitchResult is how a switch ended.
+//
+// +kubebuilder:validation:Enum=Succeeded;RolledBack;NotStarted;RollbackFailed
+type SwitchResult string
+
 // How a switch can end.
 const (
 	// ResultSucceeded: the profile is applied.
-	ResultSucceeded = "Succeeded"
+	ResultSucceeded SwitchResult = "Succeeded"
 	// ResultRolledBack: the previous profile was restored.
-	ResultRolledBack = "RolledBack"
-	// ResultFailed: the GPUs were not changed, or the previous profile could not be
-	// restored. Reason and Message say which.
-	ResultFailed = "Failed"
+	ResultRolledBack SwitchResult = "RolledBack"
+	// ResultNotStarted: no GPU was changed. Pods may have been evicted.
+	ResultNotStarted SwitchResult = "NotStarted"
+	// ResultRollbackFailed: the previous profile could not be restored.
+	ResultRollbackFailed SwitchResult = "RollbackFailed"
 )
 
 // SwitchRecord is a finished switch.
@@ -198,10 +205,9 @@ type SwitchRecord struct {
 	//
 	// +optional
 	Repair bool `json:"repair,omitempty"`
-	// Result is Succeeded, RolledBack or Failed.
-	//
-	// +kubebuilder:validation:Enum=Succeeded;RolledBack;Failed
-	Result string `json:"result"`
+	// Result is Succeeded, RolledBack (the previous profile was restored), NotStarted (no GPU
+	// was changed) or RollbackFailed (the previous profile could not be restored).
+	Result SwitchResult `json:"result"`
 	// Reason is a word for why it did not succeed.
 	//
 	// +optional
@@ -220,10 +226,10 @@ type SwitchRecord struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	Duration metav1.Duration `json:"duration"`
-	// EvictedPods is the number of evicted pods.
+	// EvictedPodCount is the number of evicted pods.
 	//
 	// +optional
-	EvictedPods int32 `json:"evictedPods,omitempty"`
+	EvictedPodCount int32 `json:"evictedPodCount,omitempty"`
 }
 
 // AwaitsPlugin reports whether a switch waits for a report of the node's plugin. last is the

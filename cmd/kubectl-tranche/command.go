@@ -162,11 +162,11 @@ func (o *options) connected(run func(ctx context.Context, s *session, args []str
 }
 
 // show writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
-func (s *session) show(kind string, content any, draw func(*picture.Page)) error {
+func (s *session) show(content any, draw func(*picture.Page)) error {
 	if !s.forPrograms() {
 		return s.screen().Draw(s.out, draw)
 	}
-	document, err := documentOf(kind, content)
+	document, err := documentOf(content)
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func TestSummary(t *testing.T) {
 		"few":            {few, "node-e: 1 × GPU of unknown model"},
 		"few, summed up": {append(few, "--summary"), "5 nodes, 5 GPUs: 5 ready\n"},
 		"names":          {append(few, "-o", "name"), "node/node-a\nnode/node-b\nnode/node-c\nnode/node-d\nnode/node-e\n"},
-		"as JSON":        {append(many, "--summary", "-o", "json"), `"nodeCount": 6`},
+		"as JSON":        {append(many, "--summary", "-o", "json"), `"kind": "ClusterSummary"`},
 		"all as JSON":    {append(many, "-o", "json"), `"name": "node-f"`},
 		"as YAML":        {append(many, "--summary", "-o", "yaml"), "nodeCount: 6\n"},
 		"all as YAML":    {append(many, "-o", "yaml"), "  name: node-f\n"},
@@ -252,13 +252,13 @@ func TestServerVersions(t *testing.T) {
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
 	in := newSession(&out, picture.Screen{Width: 80}, connection{})
-	require.NoError(t, in.show(kindVersion, v, v.draw))
+	require.NoError(t, in.show(v, v.draw))
 	assert.Equal(t, "kubectl-tranche: 0.2.0 linux/amd64\nKubernetes: v1.37.1\n"+
 		"tranche-controller: 0.2.0 (1 pod)\ntranche-kubelet-plugin: 0.1.0 (2 pods)\ntranche-kubelet-plugin: 0.2.0 (1 pod)\n", out.String())
 	out.Reset()
 	in.output = "json"
-	require.NoError(t, in.show(kindVersion, v, v.draw))
-	assert.Contains(t, out.String(), `"component": "controller"`)
+	require.NoError(t, in.show(v, v.draw))
+	assert.Contains(t, out.String(), `"name": "controller"`)
 
 	forbid(kubernetes, "pods", "tranche-system")
 	v = versions{}

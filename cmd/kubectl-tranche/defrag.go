@@ -116,7 +116,7 @@ func (r *defragRun) run(ctx context.Context) error {
 		advice.Pods = append(advice.Pods, podAdvice)
 	}
 	progress.Done()
-	return r.show(kindDefragPlanList, advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
+	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
 // waiting returns the pods to plan for.

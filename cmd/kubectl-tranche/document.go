@@ -4,32 +4,40 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/pkg/uninstall"
+	"github.com/tranche-dev/tranche/pkg/usage"
+	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// outputVersion is the version of what -o json and -o yaml print. With the same version, fields and kinds
-// may be added, and never change their meaning.
-const outputVersion = "cli.tranche.dev/v1beta1"
+// kinds are the kinds of what -o json and -o yaml print, beside objects of Kubernetes. A list becomes the
+// items of its kind.
+var kinds = map[string]any{
+	"Cluster":                 &cluster.Summary{},
+	"ClusterSummary":          overview.Overview{},
+	"DefragmentationPlanList": defrag.Advice{},
+	"ExplanationList":         explanations{},
+	"NodeUsageList":           []usage.Node{},
+	"ObjectExplanation":       &why.OwnerExplanation{},
+	"PlanForecast":            rollout.Forecast{},
+	"PodExplanation":          &why.Explanation{},
+	"PodUsageList":            []usage.Pod{},
+	"ProfileList":             []cluster.Profile{},
+	"UninstallCheck":          &uninstall.Report{},
+	"Version":                 versions{},
+}
 
-// The kinds of what -o json and -o yaml print.
-const (
-	kindCluster           = "Cluster"
-	kindClusterSummary    = "ClusterSummary"
-	kindProfileList       = "ProfileList"
-	kindNodeProfile       = "NodeProfile"
-	kindSwitchHistory     = "SwitchHistory"
-	kindRollout           = "Rollout"
-	kindPlanForecast      = "PlanForecast"
-	kindExplanationList   = "ExplanationList"
-	kindPodExplanation    = "PodExplanation"
-	kindObjectExplanation = "ObjectExplanation"
-	kindNodeUsageList     = "NodeUsageList"
-	kindPodUsageList      = "PodUsageList"
-	kindDefragPlanList    = "DefragmentationPlanList"
-	kindVersion           = "Version"
-	kindUninstallCheck    = "UninstallCheck"
-)
+// explanations are PodExplanations and ObjectExplanations.
+type explanations []json.RawMessage
 
 // forPrograms reports whether the user asks for JSON or YAML.
 func (s *session) forPrograms() bool { return s.output == "json" || s.output == "yaml" }
@@ -42,24 +50,29 @@ func (s *session) write(document any) error {
 	return picture.WriteJSON(s.out, document)
 }
 
-// documentOf returns a content as JSON with its version and kind. A list becomes the items.
-func documentOf(kind string, content any) (json.RawMessage, error) {
+// documentOf returns a content as JSON with its version and kind. Objects of Kubernetes have theirs.
+func documentOf(content any) (json.RawMessage, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(content); err != nil {
-		return nil, fmt.Errorf("write %s as JSON: %w", kind, err)
+		return nil, fmt.Errorf("write %T as JSON: %w", content, err)
 	}
 	body := bytes.TrimSpace(text.Bytes())
+	if _, ok := content.(runtime.Object); ok {
+		return body, nil
+	}
 	switch {
 	case string(body) == "null":
 		body = []byte(`{"items":[]}`)
 	case body[0] == '[':
 		body = fmt.Appendf(nil, `{"items":%s}`, body)
 	}
-	head := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, outputVersion, kind)
-	if len(body) > len("{}") {
-		head = append(head, ',')
+	for kind, of := range kinds {
+		if reflect.TypeOf(of) == reflect.TypeOf(content) {
+			head := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,`, names.OutputVersion, kind)
+			return append(head, body[1:]...), nil
+		}
 	}
-	return append(head, body[1:]...), nil
+	return nil, fmt.Errorf("%T has no kind", content)
 }

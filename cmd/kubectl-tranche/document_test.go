@@ -1,32 +1,35 @@
 package main
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
 func TestDocument(t *testing.T) {
-	const head = `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"Thing"`
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
 		content any
 		want    string
 	}{
-		"an object": {map[string]string{"a": "<b>"}, head + `,"a":"<b>"}`},
-		"no fields": {struct{}{}, head + `}`},
-		"a list":    {[]int{1, 2}, head + `,"items":[1,2]}`},
-		"no items":  {[]int(nil), head + `,"items":[]}`},
+		{versions{Unknown: "<b>"}, `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"Version","client":{"version":"","platform":""},"message":"<b>"}`},
+		{[]cluster.Profile{{Name: "a"}}, `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"ProfileList","items":[{"name":"a"}]}`},
+		{[]usage.Node(nil), `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"NodeUsageList","items":[]}`},
+		{&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}}, `{"kind":"Status","apiVersion":"v1","metadata":{}}`},
 	} {
-		document, err := documentOf("Thing", tt.content)
-		require.NoError(t, err, name)
-		assert.Equal(t, tt.want, string(document), name)
-		assert.True(t, json.Valid(document), name)
+		document, err := documentOf(tt.content)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, string(document))
 	}
-	_, err := documentOf("Thing", make(chan int))
-	require.ErrorContains(t, err, "write Thing as JSON: ")
+	_, err := documentOf(struct{}{})
+	require.EqualError(t, err, "struct {} has no kind")
+	_, err = documentOf(make(chan int))
+	require.ErrorContains(t, err, "write chan int as JSON: ")
 }
 
 // TestOutputOfEachCommand: each command has JSON and YAML, except those that only change something,

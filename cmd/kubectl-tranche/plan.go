@@ -143,7 +143,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
-	return r.show(kindPlanForecast, f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
+	return r.show(f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
 // checked checks the plan by a dry run of the API server.

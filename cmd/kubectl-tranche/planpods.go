@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
@@ -49,7 +50,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 		slices.Sort(devices)
 		release, err := preview.Of(gpuNodes[n.Name], in.Target, devices)
 		if err != nil {
-			n.Unfit = err.Error()
+			n.Reason, n.Unfit = names.ReasonProfileDoesNotFit, err.Error()
 			continue
 		}
 		n.Unknown = release.Unknown

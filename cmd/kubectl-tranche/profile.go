@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
@@ -105,21 +104,12 @@ type profileRun struct {
 	flags profileFlags
 }
 
-// shownNode is what -o json prints: how far the node is, and in which modes its GPUs
-// are.
-type shownNode struct {
-	Name string `json:"node"`
-	cluster.Progress
-	Modes []cluster.GPUProgress `json:"modes,omitempty"`
-}
-
 func (r *profileRun) show(ctx context.Context) error {
 	n, err := r.gpuNode(ctx, r.node)
 	if err != nil {
 		return err
 	}
-	shown := shownNode{Name: r.node, Progress: cluster.ProgressOf(n), Modes: cluster.GPUsOf(n)}
-	return r.session.show(kindNodeProfile, shown, func(p *picture.Page) { picture.DrawNode(p, r.node, shown.Progress, shown.Modes, r.now()) })
+	return r.session.show(n, func(p *picture.Page) { picture.DrawNode(p, n, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile

@@ -155,11 +155,10 @@ func TestShowProfile(t *testing.T) {
 	out.Reset()
 	r.output = "json"
 	require.NoError(t, r.show(t.Context()))
-	var shown shownNode
+	var shown v1beta1.GPUNode
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
-	assert.Equal(t, "node-a", shown.Name)
-	assert.Equal(t, "cpx", shown.Applied)
-	assert.Equal(t, gpunodes.MIGOn, shown.Modes[0].Mode)
+	assert.Equal(t, "GPUNode", shown.Kind)
+	assert.Equal(t, "cpx", shown.Status.Applied.ProfileName)
 	r.node = "node-x"
 	require.ErrorContains(t, r.show(t.Context()), "GPUNode node-x does not exist; ")
 }
@@ -217,13 +216,13 @@ func TestAgainstAServer(t *testing.T) {
 		want []string
 	}{
 		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
-		{"-o json", []string{`"hardwareMode": "SPX NPS1"`, `"reason": "InUse"`}},
+		{"-o json", []string{`"profileName": "spx"`, `"reason": "InUse"`}},
 		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
-		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desired": [`, `"node-a"`, `"missing": true`}},
+		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desiredNodeNames": [`, `"node-a"`, `"missing": true`}},
 		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
 		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
-		{"profile node-a -o yaml", []string{"kind: NodeProfile\n", "node: node-a\n"}},
-		{"switches node-a -o json", []string{`"kind": "SwitchHistory"`, `"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
+		{"profile node-a -o yaml", []string{"apiVersion: tranche.dev/v1beta1\nkind: GPUNode\n", "name: node-a\n"}},
+		{"switches node-a -o json", []string{`"kind": "GPUNode"`, `"duration": "10m0s"`, `"state": "Failed"`}},
 		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
 	} {
 		out, err := run(t, append(base, strings.Fields(test.args)...)...)

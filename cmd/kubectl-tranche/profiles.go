@@ -39,7 +39,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
 	all := cluster.Profiles(profiles, nodes)
-	return s.show(kindProfileList, all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
+	return s.show(all, func(p *picture.Page) { picture.DrawProfiles(p, all) })
 }
 
 func profileNames(profiles []v1beta1.PartitionProfile) []string {
@@ -71,8 +71,7 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	switches := cluster.SwitchesOf(n)
-	return s.show(kindSwitchHistory, switches, func(p *picture.Page) { picture.DrawSwitches(p, switches, s.now()) })
+	return s.show(n, func(p *picture.Page) { picture.DrawSwitches(p, n, s.now()) })
 }
 
 // gpuNode reads the GPUNode of a node.
@@ -84,5 +83,7 @@ func (c connection) gpuNode(ctx context.Context, node string) (*v1beta1.GPUNode,
 	case err != nil:
 		return nil, fmt.Errorf("read GPUNode %s: %w", node, err)
 	}
+	n.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(v1beta1.NodeKind))
+	n.ManagedFields = nil
 	return n, nil
 }

@@ -179,10 +179,10 @@ func TestShowRollout(t *testing.T) {
 	r := newRollout(&out, planned(1, names.ReasonSoaking).DeepCopy())
 	r.output = "json"
 	require.NoError(t, r.show(t.Context()))
-	var shown map[string]any
+	var shown v1beta1.PartitionPlan
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
-	assert.Equal(t, "Soaking", shown["reason"])
-	assert.EqualValues(t, 4, shown["nodes"].(map[string]any)["selected"])
+	assert.Equal(t, "PartitionPlan", shown.Kind)
+	assert.EqualValues(t, 4, shown.Status.NodeCounts.Selected)
 	out.Reset()
 	r.output = ""
 	require.NoError(t, r.show(t.Context()))

@@ -51,7 +51,9 @@ func (r *rolloutRun) show(ctx context.Context) error {
 		return err
 	}
 	far, _ := cluster.RolloutOf(p)
-	return r.session.show(kindRollout, far, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
+	p.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(v1beta1.PlanKind))
+	p.ManagedFields = nil
+	return r.session.show(p, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
 // follow shows the progress until the rollout ends.

@@ -60,16 +60,15 @@ func (r *showRun) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	kind, content := r.content(s)
-	return r.show(kind, content, r.picture(s))
+	return r.show(r.content(s), r.picture(s))
 }
 
 // content returns what is written for programs. For them, a summary is one only if it was asked for.
-func (r *showRun) content(s *cluster.Summary) (kind string, content any) {
+func (r *showRun) content(s *cluster.Summary) any {
 	if r.forced && r.flags.summary {
-		return kindClusterSummary, overview.Of(s)
+		return overview.Of(s)
 	}
-	return kindCluster, s
+	return s
 }
 
 // picture draws each node, or their sums if they are many.

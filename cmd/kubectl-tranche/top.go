@@ -121,12 +121,11 @@ func (r *topRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kind, content, draw := r.picture(nodes)
-	return r.show(kind, content, draw)
+	return r.show(r.picture(nodes))
 }
 
 // picture returns what is shown of nodes, which it sorts, and what draws it.
-func (r *topRun) picture(nodes []usage.Node) (kind string, content any, draw func(*picture.Page)) {
+func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*picture.Page)) {
 	sortUsage(nodes, r.flags.sortBy, func(n usage.Node) usage.Values { return n.Values })
 	for i := range nodes {
 		sortUsage(nodes[i].GPUs, r.flags.sortBy, func(g usage.GPU) usage.Values { return g.Values })
@@ -134,9 +133,9 @@ func (r *topRun) picture(nodes []usage.Node) (kind string, content any, draw fun
 	if r.what == "pods" {
 		pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.asked != "" && !r.flags.all && p.Namespace != r.asked })
 		sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
-		return kindPodUsageList, pods, func(p *picture.Page) { picture.DrawPodUsage(p, pods, nodes) }
+		return pods, func(p *picture.Page) { picture.DrawPodUsage(p, pods, nodes) }
 	}
-	return kindNodeUsageList, nodes, func(p *picture.Page) {
+	return nodes, func(p *picture.Page) {
 		if r.what == "gpus" || r.what == "" && len(nodes) <= handful {
 			picture.DrawGPUUsage(p, nodes)
 		} else {

@@ -107,8 +107,7 @@ func TestTopSortsGPUs(t *testing.T) {
 	nodes := []usage.Node{{Name: "node-a", Values: more(3), GPUs: []usage.GPU{{Name: "gpu-a", Values: more(1)}, {Name: "gpu-b", Values: more(2)}}}}
 	var out strings.Builder
 	r := topRun{session: newSession(&out, picture.Screen{Width: 80}, connection{}), flags: topFlags{sortBy: "memory"}, what: "gpus"}
-	kind, content, draw := r.picture(nodes)
-	require.NoError(t, r.show(kind, content, draw))
+	require.NoError(t, r.show(r.picture(nodes)))
 	assert.Less(t, strings.Index(out.String(), "gpu-b"), strings.Index(out.String(), "gpu-a"))
 }
 

@@ -56,7 +56,7 @@ func (r *topRun) round(live *picture.Live, started time.Time, nodes []usage.Node
 	draw := func(p *picture.Page) {
 		p.Line(picture.Text(started.Format(time.TimeOnly), picture.Normal))
 		if len(nodes) > 0 || err == nil {
-			_, _, draw := r.picture(slices.Clone(nodes))
+			_, draw := r.picture(slices.Clone(nodes))
 			draw(p)
 		}
 		if err != nil {

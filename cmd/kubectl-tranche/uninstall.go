@@ -69,7 +69,7 @@ func (s *session) check(ctx context.Context, config uninstall.Config) error {
 		return err
 	}
 	if s.forPrograms() {
-		return errors.Join(s.show(kindUninstallCheck, report, nil), refused(err))
+		return errors.Join(s.show(report, nil), refused(err))
 	}
 	_, writeErr := fmt.Fprint(config.Out, report)
 	return errors.Join(writeErr, refused(err))

@@ -33,11 +33,11 @@ const (
 type versions struct {
 	Client clientVersion `json:"client"`
 	// Kubernetes is the version of the API server.
-	Kubernetes string `json:"kubernetes,omitempty"`
+	Kubernetes string `json:"kubernetesVersion,omitempty"`
 	// Server has the programs that run in the cluster. Two versions of one are an upgrade.
-	Server []serverVersion `json:"server,omitempty"`
+	Server []serverVersion `json:"components,omitempty"`
 	// Unknown says why nothing, or not everything, is known of the cluster.
-	Unknown string `json:"unknown,omitempty"`
+	Unknown string `json:"message,omitempty"`
 }
 
 type clientVersion struct {
@@ -46,9 +46,9 @@ type clientVersion struct {
 }
 
 type serverVersion struct {
-	Component string `json:"component"`
+	Component string `json:"name"`
 	Version   string `json:"version"`
-	Pods      int    `json:"pods"`
+	Pods      int    `json:"podCount"`
 }
 
 func newVersionCommand(o *options) *cobra.Command {
@@ -71,7 +71,7 @@ func newVersionCommand(o *options) *cobra.Command {
 					v.Unknown = err.Error()
 				}
 			}
-			return s.show(kindVersion, v, v.draw)
+			return s.show(v, v.draw)
 		},
 	}
 	addOutput(cmd, "", "json", "yaml")

@@ -68,7 +68,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 	draining := switching(v1beta1.Draining, "evicts pods from gpu-a: pod team/train-0")
 	w.change(t, draining)
 	assert.Equal(t, "Draining: evicts pods from gpu-a: pod team/train-0.", <-w.said)
-	draining.Status.Switch.EvictedPods++ // nothing that is reported again
+	draining.Status.Switch.EvictedPodCount++ // nothing that is reported again
 	w.change(t, draining)
 	w.change(t, switching(v1beta1.Applying, ""))
 	assert.Equal(t, "Applying.", <-w.said)
@@ -79,7 +79,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 
 func TestWaitEnds(t *testing.T) {
 	spec := follows("node-a", "cpx")
-	spec.Annotations = nil
+	spec.Annotations, spec.Status.Desired.Source = nil, v1beta1.FromSpec
 	for name, test := range map[string]struct {
 		profile   string
 		node      *v1beta1.GPUNode
@@ -121,7 +121,7 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.False(t, done)
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
-	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1beta1.FromSpec, Label: names.LabelProfile + "=cpx"}, "cpx"))
+	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1beta1.FromLabel, Label: names.LabelProfile + "=cpx"}, "cpx"))
 	pending := gpunodes.WithProfile("node-a", "spx").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
 	assert.Equal(t, "Profile cpx waits for other nodes: node-b.", r.step(cluster.ProgressOf(&pending.GPUNode), "cpx"))
 	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.RollingBack, "old", "puts back").GPUNode)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,18 +101,18 @@ func (s *session) why(ctx context.Context, targets []target) error {
 	if err := inNamespace(targets, s.asked); err != nil {
 		return err
 	}
-	all := []json.RawMessage{}
+	all := explanations{}
 	var errs []error
 	for i, t := range targets {
 		if t.namespace == "" {
 			t.namespace = s.namespace
 		}
-		kind, content, draw, err := newWhyReader(s.connection, t.namespace, s.now()).explain(ctx, t)
+		content, draw, err := newWhyReader(s.connection, t.namespace, s.now()).explain(ctx, t)
 		errs = append(errs, err)
 		switch {
 		case content == nil:
 		case s.forPrograms():
-			document, err := documentOf(kind, content)
+			document, err := documentOf(content)
 			all, errs = append(all, document), append(errs, err)
 		default:
 			if i > 0 {
@@ -125,31 +124,31 @@ func (s *session) why(ctx context.Context, targets []target) error {
 	switch {
 	case !s.forPrograms():
 	case len(targets) > 1:
-		errs = append(errs, s.show(kindExplanationList, all, nil))
+		errs = append(errs, s.show(all, nil))
 	case len(all) > 0:
 		errs = append(errs, s.write(all[0]))
 	}
 	return errors.Join(errs...)
 }
 
-// explain explains an object. It returns the explanation and its kind, and what draws it. Of a pod that
+// explain explains an object. It returns the explanation, and what draws it. Of a pod that
 // does not exist there are an explanation and an error.
-func (r *whyReader) explain(ctx context.Context, t target) (kind string, content any, draw func(p *picture.Page, all bool), err error) {
+func (r *whyReader) explain(ctx context.Context, t target) (content any, draw func(p *picture.Page, all bool), err error) {
 	if t.kind != podKind {
 		e, err := r.explainOwner(ctx, t)
 		if err != nil {
-			return "", nil, nil, err
+			return nil, nil, err
 		}
-		return kindObjectExplanation, e, func(p *picture.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
+		return e, func(p *picture.Page, all bool) { picture.DrawOwner(p, e, all) }, nil
 	}
 	e, err := r.explainPod(ctx, t.name)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, nil, err
 	}
 	if e.State == why.Absent {
 		err = fmt.Errorf("%w: %s in namespace %s", errNotThere, t.name, t.namespace)
 	}
-	return kindPodExplanation, e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
+	return e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
 }
 
 // explainPod explains a pod, or why it does not exist.

@@ -65,7 +65,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0 disables it")
 	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0 disables it")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
-	flags.StringVar(&c.systemNamespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche, with the leader election lease; default: POD_NAMESPACE, or that of the service account")
+	flags.StringVar(&c.systemNamespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")

@@ -80,7 +80,7 @@ func (s *server) client(t *testing.T) *Client {
 
 const (
 	nodeA = `{"apiVersion":"tranche.dev/v1beta1","kind":"GPUNode","metadata":{"name":"node-a","resourceVersion":"7"},
-		"spec":{"profileName":"cpx"},"status":{"state":"Draining","added":"later","switch":{"id":"1","from":{"source":"Default","hash":"0"},
+		"spec":{"profileName":"cpx"},"status":{"state":"Draining","added":"later","switch":{"id":"1","from":{"source":"None","hash":"0"},
 		"to":{"profileName":"cpx","source":"Spec","hash":"1","rules":[{"xcp":{"computePartition":"CPX"}}]},"policy":{},"attempt":1,
 		"startTime":"2026-01-01T10:00:00.123456Z","stateChangeTime":"2026-01-01T10:00:01.000000Z"}}}`
 	profile = `{"apiVersion":"tranche.dev/v1beta1","kind":"PartitionProfile","metadata":{"name":"cpx"},

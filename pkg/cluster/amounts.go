@@ -17,30 +17,26 @@ func capacityName(name resourceapi.QualifiedName) string {
 	return strings.TrimPrefix(string(name), names.DriverName+"/")
 }
 
-func texts(amounts map[string]resource.Quantity) map[string]string {
-	out := map[string]string{}
-	for name, q := range amounts {
-		out[name] = q.String()
-	}
-	return out
-}
+// Amounts are quantities by capacity.
+type Amounts map[string]resource.Quantity
 
-// Amounts describes the amounts of a share: "20Gi of memory, 50% of compute". Without all, it
-// leaves out defaults: one client, and compute without a limit.
-func Amounts(of map[string]string, all bool) []string {
+// Texts describes the amounts of a share: "20Gi of memory", "50% of compute". Without all, it leaves
+// out defaults: one client, and compute without a limit.
+func (a Amounts) Texts(all bool) []string {
 	var out []string
-	for _, name := range amountNames(of) {
-		text := of[name]
+	for _, name := range a.names() {
+		q := a[name]
+		text := q.String()
 		switch {
-		case name == names.CapacityComputePercent && text == "0" && !all, name == "clients" && text == "1" && !all:
+		case name == names.CapacityComputePercent && text == "0" && !all, name == names.CapacityClients && text == "1" && !all:
 		case name == names.CapacityComputePercent:
 			out = append(out, text+"% of compute")
-		case name == "clients" && text == "1":
+		case name == names.CapacityClients && text == "1":
 			out = append(out, "1 client")
-		case name == "clients":
+		case name == names.CapacityClients:
 			out = append(out, text+" clients")
-		case name == "fraction":
-			out = append(out, name+" "+decimal(text))
+		case name == names.CapacityFraction:
+			out = append(out, name+" "+strconv.FormatFloat(q.AsApproximateFloat64(), 'f', -1, 64))
 		default:
 			out = append(out, text+" of "+name)
 		}
@@ -48,9 +44,9 @@ func Amounts(of map[string]string, all bool) []string {
 	return out
 }
 
-// amountNames returns the names of the capacities, those that measure shares first.
-func amountNames(of map[string]string) []string {
-	all := slices.Sorted(maps.Keys(of))
+// names returns the names of the capacities, those that measure shares first.
+func (a Amounts) names() []string {
+	all := slices.Sorted(maps.Keys(a))
 	known := []string{names.CapacityMemory, names.CapacityFraction, names.CapacityComputePercent, names.CapacityClients}
 	place := func(name string) int {
 		if i := slices.Index(known, name); i >= 0 {
@@ -60,13 +56,4 @@ func amountNames(of map[string]string) []string {
 	}
 	slices.SortStableFunc(all, func(a, b string) int { return place(a) - place(b) })
 	return all
-}
-
-// decimal formats a quantity as a decimal fraction: "0.5".
-func decimal(quantity string) string {
-	q, err := resource.ParseQuantity(quantity)
-	if err != nil {
-		return quantity
-	}
-	return strconv.FormatFloat(q.AsApproximateFloat64(), 'f', -1, 64)
 }

@@ -44,7 +44,8 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	}
 	c.addProgress(nodes, v)
 	for _, n := range nodes {
-		n.finish(c.Node(n.Name))
+		slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
+		n.setState(c.Node(n.Name))
 		s.Nodes = append(s.Nodes, *n)
 	}
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -72,7 +73,7 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 			n = &Node{Name: g.Name, GPUs: []GPU{}}
 			nodes[g.Name] = n
 		}
-		n.Profile = &progress
+		n.Profile, n.Status = &progress, &g.Status
 		for _, said := range GPUsOf(g) {
 			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
 				n.GPUs[j].HardwareMode, n.GPUs[j].GPUState = said.Mode, said.GPUState
@@ -81,25 +82,18 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 	}
 }
 
-func (n *Node) finish(known *corev1.Node) {
-	slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
-	var versions []string
-	for _, g := range n.GPUs {
-		if g.driver != "" && !slices.Contains(versions, g.driver) {
-			versions = append(versions, g.driver)
-		}
-	}
-	n.DriverVersion = strings.Join(versions, ", ")
-	if known != nil {
-		n.setState(known)
-	}
-}
-
 func (n *Node) setState(known *corev1.Node) {
+	if known == nil {
+		return
+	}
 	n.NotReady = slices.ContainsFunc(known.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
 	n.Cordoned = known.Spec.Unschedulable
+}
+
+// State says whether the node takes pods: "NotReady", "cordoned", both, or empty if it does.
+func (n *Node) State() string {
 	var states []string
 	if n.NotReady {
 		states = append(states, "NotReady")
@@ -107,7 +101,18 @@ func (n *Node) setState(known *corev1.Node) {
 	if n.Cordoned {
 		states = append(states, "cordoned")
 	}
-	n.State = strings.Join(states, ", ")
+	return strings.Join(states, ", ")
+}
+
+// DriverVersion returns the versions of the drivers of the node's GPUs: mostly one.
+func (n *Node) DriverVersion() string {
+	var versions []string
+	for i := range n.GPUs {
+		if v := n.GPUs[i].DriverVersion; v != "" && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	return strings.Join(versions, ", ")
 }
 
 // TakesPods reports whether the scheduler puts pods on the node.
@@ -116,20 +121,17 @@ func (n *Node) TakesPods() bool { return !n.NotReady && !n.Cordoned }
 // gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
 // holders may be missing.
 func (c *Cluster) gpu(p *Pool, v View) GPU {
-	out := GPU{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}
-	if p.Incomplete() {
-		out.Incomplete = fmt.Sprintf("%d of %d slices are there", len(p.Parts), p.Parts[0].Spec.Pool.ResourceSliceCount)
-	}
+	out := GPU{Name: p.GPU, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode(), MissingSlices: p.missing()}
 	out.describe(p)
 	sure := !c.Partial && !p.Incomplete()
 	for _, d := range p.Devices {
 		if len(d.Holders) == 0 {
 			continue
 		}
-		h := Held{Device: d.Name, Pool: p.Name, Label: d.Label, Type: string(d.Type), Positions: d.positions}
+		h := Held{Device: d.Name, DeviceKind: d.DeviceKind, Pool: p.Name, Positions: d.positions}
 		if sure && d.Shared() {
-			left := d.Left()
-			h.Left, h.LeftBytes = texts(left), d.leftMemory(left)
+			h.Left = d.Left()
+			h.LeftBytes = d.leftMemory(h.Left)
 		}
 		out.Held = append(out.Held, h.by(d.Holders, v))
 	}
@@ -157,7 +159,7 @@ func (h Held) by(holders []Holder, v View) Held {
 }
 
 func (h *held) unpublished(sure bool, v View) Held {
-	return Held{Device: h.device, Pool: h.pool, Label: labelOfName(h.device), Unpublished: sure}.by(h.holders, v)
+	return Held{Device: h.device, Pool: h.pool, DeviceKind: DeviceKind{Label: labelOfName(h.device)}, Unpublished: sure}.by(h.holders, v)
 }
 
 // onlyAdmin reports whether all holders have admin access.
@@ -171,7 +173,7 @@ func (g *GPU) describe(p *Pool) {
 	for _, d := range p.Devices {
 		set(&g.Vendor, d.text("vendor"))
 		set(&g.ProductName, d.text("productName"))
-		set(&g.driver, d.text("driverVersion"))
+		set(&g.DriverVersion, d.text("driverVersion"))
 		set(&g.UUID, d.text("parentUUID"))
 		if d.Type == gpu.TypeGPU {
 			set(&g.UUID, d.text("uuid"))
@@ -183,7 +185,7 @@ func (g *GPU) describe(p *Pool) {
 		g.MemoryBytes = max(g.MemoryBytes, d.memory())
 	}
 	// Without a whole GPU, the counter has the memory.
-	g.MemoryBytes = max(g.MemoryBytes, p.Total[names.CounterMemory])
+	g.MemoryBytes = max(g.MemoryBytes, Bytes(p.Total[names.CounterMemory]))
 }
 
 // mode returns the mode of the held devices, nil if none is held or has a mode.
@@ -211,10 +213,10 @@ func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
 		// The driver and a rule can set the same taint.
 		counted := map[int]bool{}
 		for _, t := range d.Taints {
-			i := slices.IndexFunc(out, func(o Taint) bool { return o.Key == t.Key && o.Value == t.Value && o.Effect == string(t.Effect) })
+			i := slices.IndexFunc(out, func(o Taint) bool { return o.Key == t.Key && o.Value == t.Value && o.Effect == t.Effect })
 			if i < 0 {
 				i = len(out)
-				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Of: len(p.Devices)})
+				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: t.Effect, Of: len(p.Devices)})
 			}
 			if counted[i] {
 				continue

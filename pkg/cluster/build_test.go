@@ -153,7 +153,7 @@ func TestOnlyTheNewestGenerationCounts(t *testing.T) {
 
 	in.Slices = append(scenes.H100("node-a", 0), newer[0])
 	g := only(t, in)
-	assert.Equal(t, "1 of 2 slices are there", g.Incomplete)
+	assert.EqualValues(t, 1, g.MissingSlices)
 	assert.Empty(t, g.Fits, "the scheduler would not use it")
 	assert.Equal(t, cluster.Unknown, g.Bar[0].State)
 }
@@ -187,7 +187,7 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 	m := in.Summary()
 	require.Len(t, m.Nodes, 1)
 	assert.Equal(t, "node-b", m.Nodes[0].Name)
-	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State)
+	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State())
 	assert.Empty(t, m.Lost)
 }
 
@@ -287,30 +287,14 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(asJSON(t, in.Summary())), &got))
 	node := got["nodes"].([]any)[0].(map[string]any)
 	g := node["gpus"].([]any)[0].(map[string]any)
-	held := g["held"].([]any)[0].(map[string]any)
+	held := g["devices"].([]any)[0].(map[string]any)
 	assert.Equal(t, "node-a", node["name"])
-	assert.Equal(t, "580.159.4", node["driverVersion"])
+	assert.Equal(t, "580.159.4", g["driverVersion"])
+	assert.Equal(t, "80Gi", g["memory"])
 	assert.Equal(t, "gpu-0000-0f-00-0", g["name"])
-	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
-	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
-	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, g["fits"].([]any)[0])
-}
-
-func TestModeInJSON(t *testing.T) {
-	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.MI300X("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "cpx", 0))}}}
-	out := asJSON(t, in.Summary())
-	var got struct {
-		Nodes []struct {
-			GPUs []struct {
-				Mode       map[string]any
-				MemoryMode string
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	assert.Equal(t, map[string]any{"name": "CPX", "held": 1.0, "of": 8.0}, got.Nodes[0].GPUs[0].Mode)
-	assert.Equal(t, "NPS1", got.Nodes[0].GPUs[0].MemoryMode)
-	assert.NotContains(t, asJSON(t, oneH100().Summary()), `ode"`, "GPUs without modes say nothing of them")
+	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["name"])
+	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["podNames"])
+	assert.Equal(t, map[string]any{"type": "mig", "profile": "3g.40gb", "count": 1.0}, g["freeDevices"].([]any)[0])
 }
 
 func TestRulesTaintWhatTheySelect(t *testing.T) {

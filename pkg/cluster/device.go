@@ -27,9 +27,7 @@ type Device struct {
 	*resourceapi.Device
 	Pool  *Pool
 	Slice *resourceapi.ResourceSlice
-	// Label names the kind of device for people: the profile, or WholeGPU.
-	Label    string
-	Type     gpu.Type
+	DeviceKind
 	Consumes gpu.Counters
 	Holders  []Holder
 
@@ -38,7 +36,7 @@ type Device struct {
 
 func newDevice(p *Pool, s *resourceapi.ResourceSlice, published *resourceapi.Device) *Device {
 	d := &Device{Device: published, Pool: p, Slice: s, Consumes: gpu.Counters{}}
-	d.Type = gpu.Type(d.text("type"))
+	d.DeviceKind = DeviceKind{Type: gpu.Type(d.text("type")), Profile: d.text("profile"), ShareUnit: gpu.Basis(d.text(names.AttributeShareUnit))}
 	d.Label = d.label()
 	for _, set := range d.ConsumesCounters {
 		for name, c := range set.Counters {
@@ -105,9 +103,8 @@ func (d *Device) text(name string) string {
 // Mode returns the compute mode ("CPX") that the GPU must be in to have the device, empty if
 // its partitions do not follow a mode.
 func (d *Device) Mode() string {
-	profile := d.text("profile")
-	if d.Type.FollowsMode() || d.text("vendor") == string(gpu.AMD) && profile != "" {
-		return strings.ToUpper(profile)
+	if d.Type.FollowsMode() || d.text("vendor") == string(gpu.AMD) && d.Profile != "" {
+		return strings.ToUpper(d.Profile)
 	}
 	if d.text("vendor") == string(gpu.AMD) && d.text("memoryPartition") != "" {
 		return wholeMode
@@ -119,23 +116,23 @@ func (d *Device) Mode() string {
 const wholeMode = "SPX"
 
 // memory returns the device's memory in bytes.
-func (d *Device) memory() int64 {
+func (d *Device) memory() Bytes {
 	for name, c := range d.Capacity {
 		if capacityName(name) == names.CounterMemory {
-			return c.Value.Value()
+			return Bytes(c.Value.Value())
 		}
 	}
 	return 0
 }
 
 func (d *Device) label() string {
-	switch profile, by := d.text("profile"), gpu.Basis(d.text(names.AttributeShareUnit)); {
+	switch {
 	case d.Type == gpu.TypeGPU:
 		return WholeGPU
-	case by != "":
-		return strings.TrimSpace(profile + " " + by.Word() + ShareSuffix)
-	case profile != "":
-		return profile
+	case d.ShareUnit != "":
+		return strings.TrimSpace(d.Profile + " " + d.ShareUnit.Word() + ShareSuffix)
+	case d.Profile != "":
+		return d.Profile
 	}
 	return labelOfName(d.Name)
 }

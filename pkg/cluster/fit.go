@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // fits counts how many more devices of each kind can be allocated if no other kind is, the
@@ -19,7 +21,7 @@ func (p *Pool) fits() []Fit {
 		}
 	}
 	var out []Fit
-	for label, of := range kinds {
+	for _, of := range kinds {
 		slices.SortStableFunc(of, byPosition)
 		taken, n := maps.Clone(p.Taken), 0
 		for _, d := range of {
@@ -29,7 +31,7 @@ func (p *Pool) fits() []Fit {
 			}
 		}
 		if n > 0 {
-			out = append(out, Fit{Label: label, Count: n, Whole: label == WholeGPU, Positions: len(of[0].positions)})
+			out = append(out, Fit{DeviceKind: of[0].DeviceKind, Count: n, Positions: len(of[0].positions)})
 		}
 	}
 	slices.SortFunc(out, largerFirst)
@@ -39,8 +41,8 @@ func (p *Pool) fits() []Fit {
 // largerFirst orders kinds: the whole GPU, then by memory and compute; a variant ("+me") follows
 // its profile.
 func largerFirst(a, b Fit) int {
-	if a.Whole != b.Whole {
-		return map[bool]int{true: -1, false: 1}[a.Whole]
+	if whole := a.Type == gpu.TypeGPU; whole != (b.Type == gpu.TypeGPU) {
+		return map[bool]int{true: -1, false: 1}[whole]
 	}
 	return cmp.Or(cmp.Compare(b.Positions, a.Positions), cmp.Compare(computeSlices(b.Label), computeSlices(a.Label)), cmp.Compare(a.Label, b.Label))
 }

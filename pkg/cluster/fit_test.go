@@ -57,7 +57,10 @@ func greedyCountsAreTheBest(t *testing.T, published []resourceapi.ResourceSlice)
 }
 
 func TestVariantsAreLeftOutUnlessTheyFitMoreOften(t *testing.T) {
-	all := []cluster.Fit{{Label: "1g.10gb", Count: 2}, {Label: "1g.10gb+me", Count: 1}, {Label: "2g.20gb+me", Count: 1}}
+	var all []cluster.Fit
+	for i, label := range []string{"1g.10gb", "1g.10gb+me", "2g.20gb+me"} {
+		all = append(all, cluster.Fit{DeviceKind: cluster.DeviceKind{Label: label}, Count: max(1, 2-i)})
+	}
 	assert.Equal(t, []cluster.Fit{all[0], all[2]}, cluster.Plain(all))
 	assert.Len(t, all, 3, "the argument is left alone")
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -55,11 +54,10 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 	}
 	slices.Sort(h.Pods)
 	if len(r.ConsumedCapacity) > 0 {
-		h.consumed = map[string]resource.Quantity{}
+		h.Consumed = Amounts{}
 		for name, q := range r.ConsumedCapacity {
-			h.consumed[capacityName(name)] = q
+			h.Consumed[capacityName(name)] = q
 		}
-		h.Consumed = texts(h.consumed)
 	}
 	return h
 }
@@ -69,18 +67,18 @@ func (h Holder) seenFrom(namespace string) Holder {
 	if namespace == "" || h.Namespace == namespace {
 		return h
 	}
-	return Holder{Admin: h.Admin, Hidden: true, consumed: h.consumed}
+	return Holder{Admin: h.Admin, Hidden: true}
 }
 
 func (h Holder) sameClaim(o Holder) bool { return h.Namespace == o.Namespace && h.Claim == o.Claim }
 
 // Left returns the free amount of a shared device, by capacity.
-func (d *Device) Left() map[string]resource.Quantity {
-	rest := map[string]resource.Quantity{}
+func (d *Device) Left() Amounts {
+	rest := Amounts{}
 	for name, capacity := range d.Capacity {
 		n := capacity.Value.DeepCopy()
 		for _, h := range d.holding() {
-			n.Sub(h.consumed[capacityName(name)])
+			n.Sub(h.Consumed[capacityName(name)])
 		}
 		rest[capacityName(name)] = n
 	}
@@ -88,12 +86,12 @@ func (d *Device) Left() map[string]resource.Quantity {
 }
 
 // leftMemory returns the memory of what is left of a share.
-func (d *Device) leftMemory(left map[string]resource.Quantity) int64 {
-	if q, ok := left["fraction"]; ok {
-		return int64(q.AsApproximateFloat64() * float64(d.memory()))
+func (d *Device) leftMemory(left Amounts) Bytes {
+	if q, ok := left[names.CapacityFraction]; ok {
+		return Bytes(q.AsApproximateFloat64() * float64(d.memory()))
 	}
-	q := left[names.CounterMemory]
-	return max(0, q.Value())
+	q := left[names.CapacityMemory]
+	return Bytes(max(0, q.Value()))
 }
 
 // Users returns the claims that hold devices with a mode, each once, and that mode. It is empty if

@@ -3,18 +3,18 @@ package cluster
 import (
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Summary is what `kubectl tranche` shows. Its JSON form is what
-// `kubectl tranche -o json` prints: fields may be added, and never change their
-// meaning.
+// Summary is what `kubectl tranche` shows. `-o json` prints its JSON form.
 type Summary struct {
 	Nodes []Node `json:"nodes"`
 	// Lost are devices that claims hold, of GPUs that are not published.
-	Lost []Held `json:"lost,omitempty"`
+	Lost []Held `json:"lostDevices,omitempty"`
 	// Waiting are the claims and pods that wait for a device.
 	Waiting []Waiting `json:"waiting,omitempty"`
 	// Partial is set if not all claims could be read: devices that look free may be held, so
@@ -32,62 +32,72 @@ type Summary struct {
 	Now time.Time `json:"-"`
 }
 
+// GPUCount returns how many GPUs the nodes have.
+func (s *Summary) GPUCount() (n int) {
+	for i := range s.Nodes {
+		n += len(s.Nodes[i].GPUs)
+	}
+	return n
+}
+
 // Node is a machine that publishes GPUs.
 type Node struct {
-	Name string `json:"name"`
-	// State is the state of the node: "NotReady", "cordoned", empty if it is ready.
-	State string `json:"state,omitempty"`
-	// NotReady and Cordoned are what State consists of.
-	NotReady      bool   `json:"-"`
-	Cordoned      bool   `json:"-"`
-	DriverVersion string `json:"driverVersion,omitempty"`
-	// Profile is the node's progress with its PartitionProfile, nil without a GPUNode.
-	Profile *Progress `json:"profile,omitempty"`
-	GPUs    []GPU     `json:"gpus"`
+	Name     string `json:"name"`
+	NotReady bool   `json:"notReady,omitempty"`
+	Cordoned bool   `json:"unschedulable,omitempty"`
+	// Status is the status of the node's GPUNode, nil without one. Profile is the progress that it says.
+	Status  *v1beta1.GPUNodeStatus `json:"status,omitempty"`
+	Profile *Progress              `json:"-"`
+	GPUs    []GPU                  `json:"gpus"`
+}
+
+// Bytes is an amount of memory. Its JSON form is a quantity: "80Gi".
+type Bytes int64
+
+// MarshalJSON implements json.Marshaler.
+func (b Bytes) MarshalJSON() ([]byte, error) {
+	return resource.NewQuantity(int64(b), resource.BinarySI).MarshalJSON()
 }
 
 // GPU is one physical GPU with its devices.
 type GPU struct {
-	Name        string `json:"name"`
-	Pool        string `json:"pool"`
-	Vendor      string `json:"vendor,omitempty"`
-	ProductName string `json:"productName,omitempty"`
-	PCIBusID    string `json:"pciBusID,omitempty"`
-	UUID        string `json:"uuid,omitempty"`
-	MemoryBytes int64  `json:"memoryBytes,omitempty"`
-	// driver is the version of the driver, which is shown once for the node.
-	driver string
+	Name          string `json:"name"`
+	Vendor        string `json:"vendor,omitempty"`
+	ProductName   string `json:"productName,omitempty"`
+	PCIBusID      string `json:"pciBusID,omitempty"`
+	UUID          string `json:"uuid,omitempty"`
+	DriverVersion string `json:"driverVersion,omitempty"`
+	MemoryBytes   Bytes  `json:"memory,omitempty"`
 	// Positions is into how many equal parts the bar is divided: the memory
 	// slices of the GPU, or 1 where it cannot be partitioned.
-	Positions int `json:"positions"`
+	Positions int `json:"-"`
 	// Bar covers all positions from left to right, without gaps.
-	Bar []Segment `json:"bar"`
+	Bar []Segment `json:"-"`
 	// Mode is set while a claim holds a partition of a GPU with compute modes.
-	Mode *Mode `json:"mode,omitempty"`
+	Mode *Mode `json:"-"`
 	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
-	MemoryMode string `json:"memoryMode,omitempty"`
+	MemoryMode string `json:"memoryPartition,omitempty"`
 	// HardwareMode has the current modes as the node's plugin reports them.
-	HardwareMode v1beta1.GPUModes `json:"hardwareMode,omitzero"`
-	GPUState
+	HardwareMode v1beta1.GPUModes `json:"-"`
+	GPUState     `json:"-"`
 	// Held are the held devices, in the order of the bar.
-	Held []Held `json:"held,omitempty"`
+	Held []Held `json:"devices,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.
-	Fits []Fit `json:"fits,omitempty"`
+	Fits []Fit `json:"freeDevices,omitempty"`
 	// Shares is the room on shared devices, which is an amount.
 	Shares []Shares `json:"-"`
 	// Taints are the taints of the devices of the GPU.
 	Taints []Taint `json:"taints,omitempty"`
-	// Incomplete says how many slices are missing. The scheduler does not use such a GPU.
-	Incomplete string `json:"incomplete,omitempty"`
+	// MissingSlices is how many of its ResourceSlices are missing. The scheduler does not use such a GPU.
+	MissingSlices int64 `json:"missingResourceSlices,omitempty"`
 }
 
 // Mode is the compute mode of a GPU, which decides what else it can offer.
 type Mode struct {
 	// Name is the vendor's: "CPX".
-	Name string `json:"name"`
+	Name string
 	// Held is how many of the Of partitions of the mode are held.
-	Held int `json:"held"`
-	Of   int `json:"of"`
+	Held, Of int
 }
 
 // State is the state of a position of a bar.
@@ -112,74 +122,85 @@ const (
 // Segment is a run of positions in one state. A free, blocked or leftover
 // segment is one position long; a held one as long as its device.
 type Segment struct {
-	Start int    `json:"start"`
-	Size  int    `json:"size"`
-	State State  `json:"state"`
-	Label string `json:"label,omitempty"`
+	Start, Size int
+	State       State
+	Label       string
+}
+
+// DeviceKind is a kind of devices, by their attributes. Of a device that is not published, only the
+// label is known.
+type DeviceKind struct {
+	// Label names the kind for people: the profile, or "whole GPU".
+	Label   string   `json:"-"`
+	Type    gpu.Type `json:"type,omitempty"`
+	Profile string   `json:"profile,omitempty"`
+	// ShareUnit is the unit of shares, empty for other kinds.
+	ShareUnit gpu.Basis `json:"shareUnit,omitempty"`
 }
 
 // Held is a device that claims hold.
 type Held struct {
-	Device string `json:"device"`
-	Pool   string `json:"pool"`
-	// Label is the name of the placement: the profile, or "whole GPU".
-	Label string `json:"label"`
-	Type  string `json:"type,omitempty"`
+	Device string `json:"name"`
+	DeviceKind
+	// Pool has the name of the node.
+	Pool string `json:"nodeName"`
 	// Positions of the bar that the device takes.
-	Positions []int `json:"positions,omitempty"`
+	Positions []int `json:"-"`
 	// Unpublished is set when a claim holds a device that is not in the slices.
 	Unpublished bool     `json:"unpublished,omitempty"`
 	Holders     []Holder `json:"holders"`
-	// Left is the free amount of a shared device, by capacity. It is left out if holders may be
-	// missing.
-	Left map[string]string `json:"left,omitempty"`
+	// Left is the free amount of a shared device. It is left out if holders may be missing.
+	Left Amounts `json:"freeCapacity,omitempty"`
 	// LeftBytes is the memory of it.
-	LeftBytes int64 `json:"-"`
+	LeftBytes Bytes `json:"-"`
 }
 
 // Holder is a claim with the pods that use it.
 type Holder struct {
-	Namespace string   `json:"namespace"`
-	Claim     string   `json:"claim"`
-	Pods      []string `json:"pods,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+	Claim     string   `json:"claimName,omitempty"`
+	Pods      []string `json:"podNames,omitempty"`
 	// Admin is true if the claim has admin access, which does not hold the device.
-	Admin bool `json:"admin,omitempty"`
-	// Consumed is what the claim has of a shared device, by capacity.
-	Consumed map[string]string `json:"consumed,omitempty"`
+	Admin bool `json:"adminAccess,omitempty"`
+	// Consumed is what the claim has of a shared device.
+	Consumed Amounts `json:"consumedCapacity,omitempty"`
 	// Hidden is set for holders in other namespaces, whose names are left out.
 	Hidden bool `json:"hidden,omitempty"`
-
-	// consumed is Consumed, also of hidden holders.
-	consumed map[string]resource.Quantity
 }
 
 // Fit is how many more devices of one kind fit, if no others are allocated.
 type Fit struct {
-	Label string `json:"label"`
-	Count int    `json:"count"`
-
-	// Whole is true for the whole GPU. Positions is how many positions a device of the kind takes.
-	Whole     bool `json:"-"`
-	Positions int  `json:"-"`
+	DeviceKind
+	Count int `json:"count"`
+	// Positions is how many positions a device of the kind takes.
+	Positions int `json:"-"`
 }
 
 // Taint is a taint on one or more devices of a GPU.
 type Taint struct {
-	Key    string `json:"key"`
-	Value  string `json:"value,omitempty"`
-	Effect string `json:"effect"`
+	Key    string                        `json:"key"`
+	Value  string                        `json:"value,omitempty"`
+	Effect resourceapi.DeviceTaintEffect `json:"effect"`
 	// Devices is how many of the GPU's devices have the taint, Of how many
 	// there are.
-	Devices int `json:"devices"`
-	Of      int `json:"of"`
+	Devices int `json:"deviceCount,omitempty"`
+	Of      int `json:"-"`
 	// Rules are the DeviceTaintRules that set it; none when the driver did.
-	Rules []string `json:"rules,omitempty"`
+	Rules []string `json:"deviceTaintRuleNames,omitempty"`
+}
+
+// String returns the taint as kubectl writes it: "key=value:effect".
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + string(t.Effect)
+	}
+	return t.Key + "=" + t.Value + ":" + string(t.Effect)
 }
 
 // Waiting is a claim without an allocation, or a pod that waits for an extended
 // resource of ours (then there is no claim yet).
 type Waiting struct {
 	Namespace string `json:"namespace"`
-	Claim     string `json:"claim,omitempty"`
-	Pod       string `json:"pod,omitempty"`
+	Claim     string `json:"claimName,omitempty"`
+	Pod       string `json:"podName,omitempty"`
 }

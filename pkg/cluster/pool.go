@@ -30,8 +30,11 @@ type Pool struct {
 }
 
 // Incomplete reports whether slices are missing. The scheduler does not use such a pool.
-func (p *Pool) Incomplete() bool {
-	return int64(len(p.Parts)) < p.Parts[0].Spec.Pool.ResourceSliceCount
+func (p *Pool) Incomplete() bool { return p.missing() > 0 }
+
+// missing returns how many slices are missing.
+func (p *Pool) missing() int64 {
+	return max(0, p.Parts[0].Spec.Pool.ResourceSliceCount-int64(len(p.Parts)))
 }
 
 // onNode reports whether the slices name the node.

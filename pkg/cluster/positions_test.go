@@ -28,7 +28,7 @@ func TestNodeState(t *testing.T) {
 	nodeState := func(n *corev1.Node) string {
 		var out Node
 		out.setState(n)
-		return out.State
+		return out.State()
 	}
 	assert.Empty(t, nodeState(n))
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

@@ -10,17 +10,16 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// Profile is a PartitionProfile with its nodes. Its JSON form is what `kubectl tranche profiles -o json` prints.
+// Profile is a PartitionProfile with its nodes. `kubectl tranche profiles -o json` prints its JSON form.
 type Profile struct {
 	Name string `json:"name"`
 	// Missing is true if nodes name it, but it does not exist.
-	Missing bool `json:"missing,omitempty"`
-	// Says describes the rules.
-	Says string `json:"says,omitempty"`
+	Missing bool           `json:"missing,omitempty"`
+	Rules   []v1beta1.Rule `json:"rules,omitempty"`
 	// Desired are the nodes whose desired profile it is, Applied those that have applied it, in
 	// any version.
-	Desired []string `json:"desired,omitempty"`
-	Applied []string `json:"applied,omitempty"`
+	Desired []string `json:"desiredNodeNames,omitempty"`
+	Applied []string `json:"appliedNodeNames,omitempty"`
 }
 
 // Profiles returns the existing profiles and those that nodes name or have applied, by
@@ -29,11 +28,11 @@ func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Pr
 	all := map[string]*Profile{}
 	for i := range profiles {
 		p := &profiles[i]
-		all[p.Name] = &Profile{Name: p.Name, Says: says(p.Spec.Rules)}
+		all[p.Name] = &Profile{Name: p.Name, Rules: p.Spec.Rules}
 	}
 	get := func(name string) *Profile {
 		if all[name] == nil {
-			all[name] = &Profile{Name: name, Missing: true, Says: "it does not exist any more"}
+			all[name] = &Profile{Name: name, Missing: true}
 		}
 		return all[name]
 	}
@@ -56,12 +55,15 @@ func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Pr
 	return out
 }
 
-// says puts rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
-func says(rules []v1beta1.Rule) string {
+// Says puts the rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
+func (p *Profile) Says() string {
+	if p.Missing {
+		return "it does not exist any more"
+	}
 	var out []string
-	for i := range rules {
-		text := cmp.Or(strings.Join(ruleSays(&rules[i]), ", "), "as it is")
-		if who := selected(rules[i].GPUs); who != "" {
+	for i := range p.Rules {
+		text := cmp.Or(strings.Join(ruleSays(&p.Rules[i]), ", "), "as it is")
+		if who := selected(p.Rules[i].GPUs); who != "" {
 			text = who + ": " + text
 		}
 		out = append(out, text)

@@ -12,51 +12,49 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Progress is the progress of a node with its profile. Its JSON form is part of what
-// `kubectl tranche -o json` prints: fields may be added, and never change their
-// meaning.
+// Progress is the progress of a node with its profile.
 type Progress struct {
 	// Desired is the desired profile, Source says what names it, Applied is the applied
 	// profile. Empty: none.
-	Desired string         `json:"desired,omitempty"`
-	Source  v1beta1.Source `json:"source,omitempty"`
+	Desired string
+	Source  v1beta1.Source
 	// Label is the node's label by which the GPUNode names the profile.
-	Label   string `json:"label,omitempty"`
-	Applied string `json:"applied,omitempty"`
+	Label   string
+	Applied string
 	// Plan is the PartitionPlan that gives the node its profile, if one does.
-	Plan string `json:"plan,omitempty"`
+	Plan string
 	// UpToDate is true if the desired profile is applied, in its current version.
-	UpToDate bool          `json:"upToDate"`
-	State    v1beta1.State `json:"state,omitempty"`
+	UpToDate bool
+	State    v1beta1.State
 	// Since is when the state began, Deadline when it ends at the latest.
-	Since    *time.Time `json:"since,omitempty"`
-	Deadline *time.Time `json:"deadline,omitempty"`
+	Since    *time.Time
+	Deadline *time.Time
 	// Doing is what the controller does in this state.
-	Doing string `json:"doing,omitempty"`
+	Doing string
 	// From and To are the profiles of the switch that is under way or has failed, Attempt is
 	// its number, and GPUs are the GPUs that change.
-	From    string   `json:"from,omitempty"`
-	To      string   `json:"to,omitempty"`
-	Attempt int32    `json:"attempt,omitempty"`
-	GPUs    []string `json:"gpus,omitempty"`
+	From    string
+	To      string
+	Attempt int32
+	GPUs    []string
 	// Reason and Message say why the switch is rolled back or has failed. Retry is when it is
 	// retried at the earliest, or nil if it is retried when the profile, its policy or the GPUs change.
-	Reason  string     `json:"reason,omitempty"`
-	Message string     `json:"message,omitempty"`
-	Retry   *time.Time `json:"retry,omitempty"`
+	Reason  string
+	Message string
+	Retry   *time.Time
 	// Blockers are pods that could not be evicted. The switch is not retried while they cannot
 	// be. Rebooted: it is retried only when the profile or its policy changes.
-	Blockers []v1beta1.Blocker `json:"blockers,omitempty"`
-	Rebooted bool              `json:"rebooted,omitempty"`
+	Blockers []v1beta1.Blocker
+	Rebooted bool
 	// Overridden says which of label and spec is ignored, Conflict which other systems serve the
 	// GPUs, and Kept why the desired profile is not applied otherwise.
-	Overridden string `json:"overridden,omitempty"`
-	Conflict   string `json:"conflict,omitempty"`
-	Kept       string `json:"kept,omitempty"`
+	Overridden string
+	Conflict   string
+	Kept       string
 	// Pending says what the node waits for before it gets another profile, or another version.
-	Pending string `json:"pending,omitempty"`
+	Pending string
 	// KeptReason is the reason of the condition Ready, if Kept is set.
-	KeptReason string `json:"keptReason,omitempty"`
+	KeptReason string
 
 	applied *v1beta1.ProfileSnapshot
 }
@@ -67,7 +65,7 @@ func ProgressOf(n *v1beta1.GPUNode) Progress {
 	out := Progress{State: s.State}
 	if w := s.Desired; w != nil {
 		out.Desired, out.Source, out.Plan = w.ProfileName, w.Source, w.PlanName
-		if w.Source == v1beta1.FromSpec {
+		if w.Source == v1beta1.FromLabel {
 			out.Label = n.Annotations[names.AnnotationProfileFrom]
 		}
 	}
@@ -159,21 +157,21 @@ func (n Progress) Restricts() bool {
 
 // GPUProgress is the state of a GPU, by the node's plugin and switch.
 type GPUProgress struct {
-	Name    string `json:"name"`
-	Product string `json:"product,omitempty"`
+	Name    string
+	Product string
 	// Mode has the current modes of the hardware.
-	Mode v1beta1.GPUModes `json:"mode,omitzero"`
+	Mode v1beta1.GPUModes
 	GPUState
 }
 
 // GPUState is what there is to say about a GPU, in words.
 type GPUState struct {
 	// Change is what the switch changes, in words. Empty: the GPU does not change.
-	Change string `json:"change,omitempty"`
+	Change string
 	// Pending is the part of the profile that waits until claims are released.
-	Pending string `json:"pending,omitempty"`
+	Pending string
 	// Problem is what is wrong with the GPU.
-	Problem string `json:"problem,omitempty"`
+	Problem string
 }
 
 // unsaid describes a change that the plugin does not describe.

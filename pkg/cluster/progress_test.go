@@ -1,12 +1,10 @@
 package cluster_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -132,13 +130,4 @@ func TestRestricts(t *testing.T) {
 			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.WithProfile("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
 		}
 	}
-}
-
-func TestSwitchInJSON(t *testing.T) {
-	n := gpunodes.WithProfile("node-a", "spx").
-		Had("spx", "cpx", v1beta1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
-	text, err := json.Marshal(cluster.SwitchesOf(&n.GPUNode).History[0])
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"from":"spx","to":"cpx","result":"RolledBack","reason":"HardwareFailed","message":"the driver silently kept NPS1",
-		"started":"2026-11-20T12:57:00Z","seconds":92,"evicted":12}`, string(text))
 }

@@ -12,26 +12,25 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// Rollout is the progress of a PartitionPlan. Its JSON form is what `kubectl tranche rollout
-// status -o json` prints.
+// Rollout is the progress of a PartitionPlan.
 type Rollout struct {
-	Plan    string `json:"plan"`
-	Profile string `json:"profile"`
+	Plan    string
+	Profile string
 	// Revision is the newest revision, Target the one that nodes get.
-	Revision int64  `json:"revision"`
-	Target   *int64 `json:"target,omitempty"`
+	Revision int64
+	Target   *int64
 	// Step is the current step, of Steps.
-	Step  int32 `json:"step"`
-	Steps int32 `json:"steps"`
+	Step  int32
+	Steps int32
 	// Reason and Message are those of the condition Progressing.
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+	Reason  string
+	Message string
 	// Result is empty while the rollout is not over.
-	Result   RolloutResult          `json:"result,omitempty"`
-	Nodes    v1beta1.PlanNodeCounts `json:"nodes"`
-	Failed   []v1beta1.PlanNode     `json:"failed,omitempty"`
-	SetAside []v1beta1.PlanNode     `json:"setAside,omitempty"`
-	Done     *time.Time             `json:"estimatedCompletion,omitempty"`
+	Result   RolloutResult
+	Nodes    v1beta1.PlanNodeCounts
+	Failed   []v1beta1.PlanNode
+	SetAside []v1beta1.PlanNode
+	Done     *time.Time
 }
 
 // RolloutResult says how a rollout has ended.

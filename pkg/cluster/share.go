@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -36,7 +34,7 @@ func (p *Pool) shares() []Shares {
 	for _, label := range slices.Sorted(maps.Keys(kinds)) {
 		of := kinds[label]
 		slices.SortStableFunc(of, byPosition)
-		s := Shares{Profile: of[0].text("profile"), By: gpu.Basis(of[0].text(names.AttributeShareUnit))}
+		s := Shares{Profile: of[0].Profile, By: of[0].ShareUnit}
 		taken := maps.Clone(p.Taken)
 		for _, d := range of {
 			s.Default, s.Most = d.bounds()
@@ -60,7 +58,7 @@ func byPosition(a, b *Device) int {
 
 // bounds returns what a claim without amounts gets of a shared device, and what a claim can get.
 func (d *Device) bounds() (byDefault, most gpu.Amount) {
-	usual, largest := map[string]resource.Quantity{}, map[string]resource.Quantity{}
+	usual, largest := Amounts{}, Amounts{}
 	for name, c := range d.Capacity {
 		short := capacityName(name)
 		usual[short], largest[short] = c.Value, c.Value
@@ -77,7 +75,7 @@ func (d *Device) bounds() (byDefault, most gpu.Amount) {
 	return amountOf(usual), amountOf(largest)
 }
 
-func amountOf(q map[string]resource.Quantity) gpu.Amount {
+func amountOf(q Amounts) gpu.Amount {
 	memory, fraction, compute, clients := q[names.CapacityMemory], q[names.CapacityFraction], q[names.CapacityComputePercent], q[names.CapacityClients]
 	return gpu.Amount{Memory: memory.Value(), Fraction: fraction.MilliValue(), Compute: compute.Value(), Clients: clients.Value()}
 }

@@ -42,7 +42,7 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	assert.Equal(t, []v1beta1.Blocker{{
 		Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
 	}}, n.Status.Switch.Blockers)
-	assert.Zero(t, n.Status.History[0].EvictedPods)
+	assert.Zero(t, n.Status.History[0].EvictedPodCount)
 
 	id, tries := n.Status.Switch.ID, w.writes["try eviction *v1.Pod"]
 	w.passes(24*60, time.Minute, "node-a")

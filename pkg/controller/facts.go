@@ -116,7 +116,7 @@ func (r *Reconciler) find(ctx context.Context, live bool, n state.Named) (state.
 		return state.Found{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
 	var found state.Found
-	if source == v1beta1.FromSpec {
+	if source == v1beta1.FromSpec || source == v1beta1.FromLabel {
 		var all v1beta1.PartitionProfileList
 		if err := from.List(ctx, &all); err != nil {
 			return state.Found{}, fmt.Errorf("list the PartitionProfiles: %w", err)

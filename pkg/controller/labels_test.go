@@ -61,7 +61,7 @@ func TestMIGConfigLabel(t *testing.T) {
 
 	w.label("node-a", names.LabelMIGConfig, "all-1g.10gb")
 	n := w.run("node-a", time.Hour, inProfile("mig-parted.all-1g.10gb"))
-	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(t, v1beta1.FromLabel, n.Status.Applied.Source)
 	assert.Contains(t, ready(n).Message, "profile mig-parted.all-1g.10gb is applied, as set by the node's label nvidia.com/mig.config=all-1g.10gb")
 	assert.Equal(t, v1beta1.MIGStatic, appliedRules(t, n)[0].MIG.Mode)
 	assert.Equal(t, "success", w.report("node-a"))

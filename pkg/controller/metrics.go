@@ -50,13 +50,13 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 
 // switched counts a switch that is over.
 func (m *metrics) switched(record *v1beta1.SwitchRecord) {
-	m.switches.WithLabelValues(record.Result, record.Reason).Inc()
-	m.durations.WithLabelValues(record.Result).Observe(record.Duration.Seconds())
+	m.switches.WithLabelValues(string(record.Result), record.Reason).Inc()
+	m.durations.WithLabelValues(string(record.Result)).Observe(record.Duration.Seconds())
 }
 
 var (
 	nodesDesc = prometheus.NewDesc(names.MetricGPUNodes,
-		"Nodes with GPUs by the state of their switch; Unknown: it was not decided yet.", []string{"state"}, nil)
+		"Nodes with GPUs by the state of their switch; Unknown: none yet.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc(names.MetricGPUNodesNotReady,
 		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc(names.MetricGPUNodeNotReadyTime,

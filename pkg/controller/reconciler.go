@@ -325,7 +325,7 @@ func informsOnly(a, b *v1beta1.GPUNodeStatus) bool {
 			s.Conditions[i].Message = ""
 		}
 		if s.Switch != nil {
-			s.Switch.EvictedPods = 0
+			s.Switch.EvictedPodCount = 0
 		}
 	}
 	return equality.Semantic.DeepEqual(a, b)

@@ -77,7 +77,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	w.wake, w.list, w.byHand = f.wakeNow, f.lists, true
 	w.profile("cpx")
 	nothing := profile.Snapshot("", nil)
-	nothing.Source = v1beta1.FromDefault
+	nothing.Source = v1beta1.FromNone
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: nothing.Hash, quick: true}

@@ -42,11 +42,11 @@ func TestASwitch(t *testing.T) {
 	require.Len(t, n.Status.History, 1)
 	h := n.Status.History[0]
 	assert.Equal(t, v1beta1.ResultSucceeded, h.Result)
-	assert.Equal(t, int32(1), h.EvictedPods)
+	assert.Equal(t, int32(1), h.EvictedPodCount)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
 	assert.Contains(t, w.events.texts, "web Normal EvictedForSwitch: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
-	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1beta1.ResultSucceeded, "")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(string(v1beta1.ResultSucceeded), "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("Evicted")))
 }
 

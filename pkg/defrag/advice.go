@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
 // Advice says which pods could move for waiting pods. `kubectl tranche defrag` prints its JSON form.
@@ -15,28 +17,27 @@ type Advice struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// PodAdvice is a waiting pod with its plan, or with the reason why there is none.
+// PodAdvice is a waiting pod with its plan, or with the reason why there is none. It has the names of
+// the defragmentations that the controller begins.
 type PodAdvice struct {
-	Namespace string       `json:"namespace"`
-	Pod       string       `json:"pod"`
-	Node      string       `json:"node,omitempty"`
-	Devices   []Device     `json:"devices,omitempty"`
-	Moves     []MoveAdvice `json:"moves,omitempty"`
-	Refusal   *Refusal     `json:"refusal,omitempty"`
+	Pod      v1beta1.PodReference `json:"pod"`
+	NodeName string               `json:"nodeName,omitempty"`
+	Devices  []string             `json:"devices,omitempty"`
+	Moves    []MoveAdvice         `json:"moves,omitempty"`
+	Refusal  *Refusal             `json:"refusal,omitempty"`
 }
 
 // MoveAdvice is a pod that would move from its devices to devices of a node.
 type MoveAdvice struct {
-	Namespace string   `json:"namespace"`
-	Pod       string   `json:"pod"`
-	From      []Device `json:"from"`
-	Node      string   `json:"node"`
-	To        []Device `json:"to"`
+	v1beta1.PodReference `json:",inline"`
+	FromDevices          []string `json:"fromDevices"`
+	ToNodeName           string   `json:"toNodeName"`
+	ToDevices            []string `json:"toDevices"`
 }
 
 // Advise looks for a plan for a pod. An error means that the context has ended.
 func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (PodAdvice, error) {
-	out := PodAdvice{Namespace: pod.Namespace, Pod: pod.Name}
+	out := PodAdvice{Pod: v1beta1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}}
 	plan, err := p.Plan(ctx, pod)
 	if errors.As(err, &out.Refusal) {
 		return out, nil
@@ -44,9 +45,10 @@ func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (PodAdvice, error
 	if err != nil {
 		return out, err
 	}
-	out.Node, out.Devices = plan.Node, plan.Devices
+	out.NodeName, out.Devices = plan.Node, Names(plan.Devices)
 	for _, m := range plan.Moves {
-		out.Moves = append(out.Moves, MoveAdvice{Namespace: m.Pod.Namespace, Pod: m.Pod.Name, From: m.From, Node: m.Node, To: m.To})
+		pod := v1beta1.PodReference{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID}
+		out.Moves = append(out.Moves, MoveAdvice{pod, Names(m.From), m.Node, Names(m.To)})
 	}
 	return out, nil
 }

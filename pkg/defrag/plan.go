@@ -32,8 +32,7 @@ type Move struct {
 
 // Device is a device of Tranche.
 type Device struct {
-	Pool   string `json:"pool"`
-	Device string `json:"device"`
+	Pool, Device string
 }
 
 // Names returns the names of devices, which are unique on a node.

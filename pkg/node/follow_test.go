@@ -43,11 +43,11 @@ func TestReportInGPUNode(t *testing.T) {
 	s.ask(v1beta1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
 	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	report = s.await("what is held is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.FreeGPUs == r.GPUCount-1 })
+	report = s.await("what is held is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.FreeGPUCount == r.GPUCount-1 })
 	assert.Equal(t, []string{small0}, report.GPUs[0].HeldDevices)
 	assert.Equal(t, []string{small0}, report.GPUs[0].Partitions)
 	require.Empty(t, k.unprepare(a))
-	s.await("what is released is still reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 && r.FreeGPUs == r.GPUCount })
+	s.await("what is released is still reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 && r.FreeGPUCount == r.GPUCount })
 }
 
 // devicesOn are the devices of a GPU that the API server has.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
@@ -91,10 +92,15 @@ func TestHardwareReport(t *testing.T) {
 	var data bytes.Buffer
 	require.NoError(t, PrintReport(t.Context(), m.config.DataDir(), &data, true))
 	require.NoError(t, json.Unmarshal(data.Bytes(), &told))
+	assert.Equal(t, metav1.TypeMeta{APIVersion: names.OutputVersion, Kind: "HardwareReport"}, told.TypeMeta)
 	require.Len(t, told.GPUs, 2)
 	assert.Len(t, told.GPUs[0].Devices, 2)
 	assert.Equal(t, half0, told.GPUs[0].Devices[1].Name)
 	assert.NotEmpty(t, told.GPUs[0].Devices[0].UUID)
+	assert.Equal(t, "claim-a", told.GPUs[0].Devices[0].Claim)
+	assert.Equal(t, []string{"pod-a"}, told.GPUs[0].Devices[0].Pods)
+	assert.True(t, told.GPUs[0].Devices[1].Foreign)
+	assert.Contains(t, told.GPUs[0].Devices[1].RemovalCommand, "nvidia-smi mig -i "+address0)
 	assert.Empty(t, told.GPUs[1].Devices)
 
 	sockets := m.files(m.config.DataDir(), reportSockets)

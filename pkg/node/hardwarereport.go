@@ -10,6 +10,9 @@ import (
 	"sync"
 	"text/tabwriter"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -19,6 +22,8 @@ import (
 
 // HardwareReport describes the GPUs of one node.
 type HardwareReport struct {
+	metav1.TypeMeta `json:",inline"`
+
 	GPUs []ReportedGPU `json:"gpus"`
 }
 
@@ -30,19 +35,32 @@ type ReportedGPU struct {
 	Problem string `json:"problem,omitempty"`
 	// Obstacles say what cannot be allocated now, and why: mostly because a process blocks
 	// a mode change.
-	Obstacles []string `json:"obstacles,omitempty"`
+	Obstacles []ReportedObstacle `json:"obstacles,omitempty"`
 	// Devices lists the devices in use, once for each owner.
 	Devices []ReportedDevice `json:"devices,omitempty"`
 	// Errors say what could not be read.
 	Errors []string `json:"errors,omitempty"`
 }
 
+// ReportedObstacle is why devices cannot be allocated.
+type ReportedObstacle struct {
+	Devices []string `json:"deviceNames"`
+	Message string   `json:"message"`
+}
+
 // ReportedDevice is a device of a GPU and one of its owners.
 type ReportedDevice struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid,omitempty"`
-	// Owner is the claim with its pods, or says that Tranche did not create the partition.
-	Owner string `json:"owner"`
+	// Namespace, Claim and Pods are its holder.
+	Namespace string   `json:"namespace,omitempty"`
+	Claim     string   `json:"claimName,omitempty"`
+	Pods      []string `json:"podNames,omitempty"`
+	// Foreign is true if Tranche did not create the partition. RemovalCommand removes it.
+	Foreign        bool   `json:"foreign,omitempty"`
+	RemovalCommand string `json:"removalCommand,omitempty"`
+	// owner is all of it for people.
+	owner string
 }
 
 func (r HardwareReport) writeText(w io.Writer) error {
@@ -53,7 +71,7 @@ func (r HardwareReport) writeText(w io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s: %s\n", g.Name, cmp.Or(g.Problem, "healthy"))
 		for _, o := range g.Obstacles {
-			fmt.Fprintf(out, "  cannot be allocated now: %s\n", o)
+			fmt.Fprintf(out, "  cannot be allocated now: %s: %s\n", shortNames(g.Name, o.Devices), o.Message)
 		}
 		for _, err := range g.Errors {
 			fmt.Fprintf(out, "  cannot be read: %s\n", err)
@@ -62,7 +80,7 @@ func (r HardwareReport) writeText(w io.Writer) error {
 			fmt.Fprintln(out, "  DEVICE\tUUID\tOWNER")
 		}
 		for _, d := range g.Devices {
-			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, cmp.Or(d.UUID, "-"), d.Owner)
+			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, cmp.Or(d.UUID, "-"), d.owner)
 		}
 	}
 	return out.Flush()
@@ -73,11 +91,14 @@ func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
 	held := map[string][]ReportedDevice{}
 	for _, r := range ledger.InUse(m.records.List()) {
 		for _, d := range r.Devices {
-			held[d.Placement.GPU] = append(held[d.Placement.GPU], ReportedDevice{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + m.claims.partOf(r.Claim, d)})
+			held[d.Placement.GPU] = append(held[d.Placement.GPU], ReportedDevice{
+				Name: d.Name, UUID: d.UUID, Namespace: r.Claim.Namespace, Claim: r.Claim.Name, Pods: r.PodNames(),
+				owner: nameOf(&r) + m.claims.partOf(r.Claim, d),
+			})
 		}
 	}
 	gpus := m.gpus.List()
-	report := HardwareReport{GPUs: make([]ReportedGPU, len(gpus))}
+	report := HardwareReport{TypeMeta: metav1.TypeMeta{APIVersion: names.OutputVersion, Kind: "HardwareReport"}, GPUs: make([]ReportedGPU, len(gpus))}
 	var wg sync.WaitGroup
 	for i, g := range gpus {
 		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problem: g.Problem.Message, Devices: held[g.PCIAddress]}
@@ -94,14 +115,15 @@ func (m *monitor) ask(ctx context.Context, pciAddress string, g *ReportedGPU) {
 		g.Errors = append(g.Errors, err.Error())
 	}
 	for _, o := range byReason(obstacles) {
-		g.Obstacles = append(g.Obstacles, shortNames(g.Name, devicesOf(obstacles, o))+": "+o.Reason)
+		g.Obstacles = append(g.Obstacles, ReportedObstacle{devicesOf(obstacles, o), o.Reason})
 	}
 	foreign, _, err := m.claims.Compare(ctx, pciAddress)
 	if err != nil {
 		g.Errors = append(g.Errors, err.Error())
 	}
 	for _, f := range foreign {
-		g.Devices = append(g.Devices, ReportedDevice{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + hardware.Lookup(m.drivers.Of).RemovalCommand(f)})
+		remove := hardware.Lookup(m.drivers.Of).RemovalCommand(f)
+		g.Devices = append(g.Devices, ReportedDevice{Name: f.Name(), UUID: f.UUID, Foreign: true, RemovalCommand: remove, owner: "not made by Tranche: " + remove})
 	}
 	slices.SortStableFunc(g.Devices, func(a, b ReportedDevice) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -154,7 +154,7 @@ func snapshot(t *testing.T, profile, rules string) v1beta1.ProfileSnapshot {
 	return w
 }
 
-var nothing = v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault}
+var nothing = v1beta1.ProfileSnapshot{Source: v1beta1.FromNone}
 
 // putOrder is put for a further order in state Tainted.
 func (s *steered) putOrder(sw *v1beta1.Switch) *v1beta1.Task {

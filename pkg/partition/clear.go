@@ -29,7 +29,7 @@ func (n *Node) Clear(ctx context.Context) error {
 	if silent != nil {
 		klog.FromContext(ctx).Info("Partitions of these GPUs stay behind", "err", oneLine(silent))
 	}
-	desired, err := n.choose(v1beta1.ProfileSnapshot{Source: v1beta1.FromDefault}, seen)
+	desired, err := n.choose(v1beta1.ProfileSnapshot{Source: v1beta1.FromNone}, seen)
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,13 @@ func DrawAdvice(p *Page, a defrag.Advice) {
 	for _, pod := range a.Pods {
 		p.Blank()
 		if pod.Refusal != nil {
-			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Namespace, pod.Pod, pod.Refusal.Reason, pod.Refusal.Message), Yellow)
+			p.Wrap("", fmt.Sprintf("%s/%s: no plan (%s). %s", pod.Pod.Namespace, pod.Pod.Name, pod.Refusal.Reason, pod.Refusal.Message), Yellow)
 			continue
 		}
-		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Namespace, pod.Pod, deviceNames(pod.Devices), pod.Node, text.Count(len(pod.Moves), "pod")), Bold)
+		p.Wrap("", fmt.Sprintf("%s/%s would get %s on node %s if %s moved:", pod.Pod.Namespace, pod.Pod.Name, strings.Join(pod.Devices, ", "), pod.NodeName, text.Count(len(pod.Moves), "pod")), Bold)
 		var rows [][]string
 		for _, m := range pod.Moves {
-			rows = append(rows, []string{m.Namespace + "/" + m.Pod, deviceNames(m.From), m.Node, deviceNames(m.To)})
+			rows = append(rows, []string{m.Namespace + "/" + m.Name, strings.Join(m.FromDevices, ", "), m.ToNodeName, strings.Join(m.ToDevices, ", ")})
 		}
 		p.Table([]string{"POD", "FROM DEVICE", "TO NODE", "TO DEVICE"}, rows)
 	}
@@ -34,8 +34,4 @@ func DrawAdvice(p *Page, a defrag.Advice) {
 		}
 		p.Wrap("", note, Yellow)
 	}
-}
-
-func deviceNames(all []defrag.Device) string {
-	return strings.Join(defrag.Names(all), ", ")
 }

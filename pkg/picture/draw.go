@@ -82,8 +82,8 @@ func (d *drawing) node(n cluster.Node) {
 		}
 		facts = append(facts, Text(text, Normal))
 	}
-	if n.State != "" {
-		facts = append(facts, Phrase("("+n.State+")", Yellow))
+	if state := n.State(); state != "" {
+		facts = append(facts, Phrase("("+state+")", Yellow))
 	}
 	d.Flow(head, facts...)
 	d.profileLines(n)
@@ -98,8 +98,8 @@ func (d *drawing) node(n cluster.Node) {
 // nodeFacts describes the node: its GPUs, driver, modes and profile.
 func (d *drawing) nodeFacts(n cluster.Node) []string {
 	facts := []string{overview.ModelOf(&n)}
-	if n.DriverVersion != "" {
-		facts = append(facts, "driver "+n.DriverVersion)
+	if version := n.DriverVersion(); version != "" {
+		facts = append(facts, "driver "+version)
 		if modes := modes(n); modes != "" {
 			facts = append(facts, modes)
 		}
@@ -183,7 +183,7 @@ func (d *drawing) room(n cluster.Node, products []overview.Product) {
 		if len(products) > 1 {
 			head = "free on " + n.Name + " (" + p.Name + "): "
 		}
-		if !slices.ContainsFunc(gpus, func(g cluster.GPU) bool { return g.Incomplete == "" }) {
+		if !slices.ContainsFunc(gpus, func(g cluster.GPU) bool { return g.MissingSlices == 0 }) {
 			continue
 		}
 		free := fitWords(cluster.Sum(gpus))

@@ -2,6 +2,7 @@ package picture
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -152,7 +153,7 @@ func (t *writing) nodes(e *why.Explanation) {
 		if n.Verdict == fit.Fits && len(n.Requests) > 0 && e.State != why.Unknown && e.State != why.NoRoom {
 			t.say("  ", "The pod's devices fit here now.")
 		} else if len(n.Free) > 0 && n.Verdict != fit.Fits {
-			t.say("  ", "Free here: "+strings.Join(n.Free, " or ")+".")
+			t.say("  ", "Free here: "+strings.Join(fit.FreeTexts(n.Free), " or ")+".")
 		}
 	}
 	if left != "" {
@@ -175,16 +176,16 @@ func (t *writing) requests(n fit.Node) {
 		t.say(head, said)
 		hang := strings.Repeat(" ", Width(head))
 		if len(r.Holders) > 0 && (r.Verdict != fit.Fits || n.Verdict == fit.Together) && n.Verdict != fit.Never {
-			t.say(hang+"held by ", strings.Join(r.Holders, "; "))
+			t.say(hang+"held by ", strings.Join(fit.NamesOf(r.Holders), "; "))
 		}
 		if len(r.Taints) > 0 {
-			t.say(hang+"tainted ", strings.Join(r.Taints, ", "))
+			t.say(hang+"tainted ", strings.Join(fit.TaintTexts(r.Taints), ", "))
 		}
 	}
 }
 
 func alike(a, b fit.Request) bool {
-	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
+	return a.Text == b.Text && reflect.DeepEqual(a.Holders, b.Holders) && reflect.DeepEqual(a.Taints, b.Taints)
 }
 
 // likeliest returns the nodes that are closest to serving the pod, and the number of the others.

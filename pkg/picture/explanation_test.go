@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -14,8 +15,8 @@ func TestExplanation(t *testing.T) {
 	e := &why.Explanation{
 		Summary: "Pod a waits.",
 		Holds: []why.Holding{
-			{Label: "1g.10gb", Device: "gpu-0", Pool: "node-a", Claim: "first"},
-			{Label: "3g.40gb", Device: "gpu-1", Pool: "node-a", Claim: "second", Health: "it is lost"},
+			{DeviceKind: cluster.DeviceKind{Label: "1g.10gb"}, Device: "gpu-0", Pool: "node-a", Claim: "first"},
+			{DeviceKind: cluster.DeviceKind{Label: "3g.40gb"}, Device: "gpu-1", Pool: "node-a", Claim: "second", Health: "it is lost"},
 		},
 		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}

@@ -163,7 +163,7 @@ func exampleMode(g cluster.GPU) string {
 		return fmt.Sprintf("%s is %s of a GPU.", label, fractions[g.Positions/positions])
 	}
 	for _, h := range g.Held {
-		if h.Label != cluster.WholeGPU && h.Type != string(gpu.TypeShare) {
+		if h.Label != cluster.WholeGPU && h.Type != gpu.TypeShare {
 			return say(h.Label, len(h.Positions))
 		}
 	}

@@ -61,7 +61,7 @@ func (d *drawing) entries(h cluster.Held) []entry {
 		out = append(out, e)
 	}
 	if len(h.Left) > 0 {
-		e := entry{what: h.Label, who: append([]Span{Text("left:", Green)}, List(cluster.Amounts(h.Left, true), Green)...)}
+		e := entry{what: h.Label, who: append([]Span{Text("left:", Green)}, List(h.Left.Texts(true), Green)...)}
 		if d.wide {
 			e.where = h.Device
 		}
@@ -88,7 +88,7 @@ func who(o cluster.Holder) []Span {
 	if claim != "" {
 		out = append(out, Phrase("(claim "+claim+")", Dim))
 	}
-	if amounts := cluster.Amounts(o.Consumed, false); len(amounts) > 0 {
+	if amounts := o.Consumed.Texts(false); len(amounts) > 0 {
 		out = append(append(out, plain("has")), List(amounts, Normal)...)
 	}
 	return out

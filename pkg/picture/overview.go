@@ -24,13 +24,13 @@ var reasonsSayAll = map[overview.State]bool{overview.NotApplied: true, overview.
 var memoryParts = []struct {
 	char, word string
 	style      Style
-	bytes      func(overview.Memory) int64
+	bytes      func(overview.Memory) cluster.Bytes
 }{
-	{"━", "held", Normal, func(m overview.Memory) int64 { return m.HeldBytes }},
-	{"·", "free", Green, func(m overview.Memory) int64 { return m.FreeBytes }},
-	{"x", "left over", Dim, func(m overview.Memory) int64 { return m.LeftoverBytes }},
-	{"!", "blocked", Yellow, func(m overview.Memory) int64 { return m.BlockedBytes }},
-	{"?", "not known", Dim, func(m overview.Memory) int64 { return m.UnknownBytes }},
+	{"━", "held", Normal, func(m overview.Memory) cluster.Bytes { return m.HeldBytes }},
+	{"·", "free", Green, func(m overview.Memory) cluster.Bytes { return m.FreeBytes }},
+	{"x", "left over", Dim, func(m overview.Memory) cluster.Bytes { return m.LeftoverBytes }},
+	{"!", "blocked", Yellow, func(m overview.Memory) cluster.Bytes { return m.BlockedBytes }},
+	{"?", "not known", Dim, func(m overview.Memory) cluster.Bytes { return m.UnknownBytes }},
 }
 
 // DrawOverview draws the sums of many nodes. If wide, it adds a line for each node.
@@ -53,7 +53,7 @@ func (d *drawing) overview(o overview.Overview) {
 	for _, s := range o.States {
 		states = append(states, fmt.Sprintf("%d %s", s.Count, stateWords[s.State]))
 	}
-	head := fmt.Sprintf("%s, %s: ", text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU"))
+	head := fmt.Sprintf("%s, %s: ", text.Count(len(d.summary.Nodes), "node"), text.Count(d.summary.GPUCount(), "GPU"))
 	d.Flow([]Span{Phrase(head, Bold)}, List(states, Normal)...)
 	for _, m := range o.Models {
 		d.Blank()
@@ -75,7 +75,7 @@ func (d *drawing) model(m overview.Model, partial bool) {
 	counts, width := make([]int64, len(memoryParts)), min(widestRollout, d.Width-len(indent)-2)
 	var said []string
 	for i, part := range memoryParts {
-		if counts[i] = part.bytes(m.Memory); counts[i] > 0 {
+		if counts[i] = int64(part.bytes(m.Memory)); counts[i] > 0 {
 			said = append(said, text.Bytes(counts[i])+" "+part.word)
 		}
 	}
@@ -131,7 +131,7 @@ func (d *drawing) nodeTable() {
 		n := &d.summary.Nodes[i]
 		state, _ := overview.StateOf(n, d.summary.Now)
 		sums := overview.NewNode(*n)
-		free := fmt.Sprintf("%s of %s", text.Bytes(sums.Memory.FreeBytes), text.Bytes(sums.Memory.TotalBytes))
+		free := fmt.Sprintf("%s of %s", text.Bytes(int64(sums.Memory.FreeBytes)), text.Bytes(int64(sums.Memory.TotalBytes)))
 		if d.summary.Partial {
 			free = "-"
 		}

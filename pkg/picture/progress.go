@@ -14,8 +14,9 @@ import (
 )
 
 // DrawNode writes the progress of a node, with its GPUs.
-func DrawNode(p *Page, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) {
-	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), Normal)
+func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
+	n, gpus := cluster.ProgressOf(node), cluster.GPUsOf(node)
+	p.Wrap("", node.Name+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), Normal)
 	sentences := n.Sentences(now)
 	for _, s := range sentences {
 		p.Wrap("  ", s.Text, Normal)
@@ -40,13 +41,13 @@ func DrawNode(p *Page, node string, n cluster.Progress, gpus []cluster.GPUProgre
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
 	switch {
-	case n.Source == v1beta1.FromSpec && n.Label != "":
+	case n.Source == v1beta1.FromLabel:
 		return ", named by the node's label " + n.Label
 	case n.Source == v1beta1.FromSpec:
 		return ", named by the GPUNode's spec.profileName"
 	case n.Source == v1beta1.FromPlan:
 		return ", given by PartitionPlan " + n.Plan
-	case n.Source == v1beta1.FromDefault && n.Desired != "":
+	case n.Source == v1beta1.FromDefault:
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""
@@ -55,8 +56,9 @@ func namedBy(n cluster.Progress) string {
 // DrawProfiles writes profiles as a table.
 func DrawProfiles(p *Page, profiles []cluster.Profile) {
 	var rows [][]string
-	for _, f := range profiles {
-		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says})
+	for i := range profiles {
+		f := &profiles[i]
+		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says()})
 	}
 	if len(rows) > 0 {
 		p.Table([]string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)
@@ -73,28 +75,28 @@ func count(nodes []string) string {
 }
 
 // DrawSwitches writes a history as a table, below the switch under way.
-func DrawSwitches(p *Page, s cluster.Switches, now time.Time) {
-	switch {
-	case s.Now.Switching():
-		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), Normal)
+func DrawSwitches(p *Page, n *v1beta1.GPUNode, now time.Time) {
+	switch far := cluster.ProgressOf(n); {
+	case far.Switching():
+		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", n.Name, cluster.ProfileName(far.From), cluster.ProfileName(far.To), far.Doings(now)), Normal)
 		p.Blank()
-	case s.Now.State == v1beta1.Failed:
-		p.Wrap("", s.Node+": "+s.Now.Failure(now), Normal)
+	case far.State == v1beta1.Failed:
+		p.Wrap("", n.Name+": "+far.Failure(now), Normal)
 		p.Blank()
 	}
 	var rows [][]string
-	for i := range s.History {
-		r := &s.History[i]
+	for i := range n.Status.History {
+		r := &n.Status.History[i]
 		text := r.Reason
 		if r.Message != "" {
 			text = strings.TrimPrefix(text+": "+r.Message, ": ")
 		}
-		rows = append(rows, []string{r.Started.Format(time.DateTime), overview.Took(r), cmp.Or(r.From, "-"), cmp.Or(r.To, "-"),
-			r.Result, strconv.Itoa(int(r.Evicted)), text})
+		rows = append(rows, []string{r.StartTime.UTC().Format(time.DateTime), overview.Took(r), cmp.Or(r.FromProfileName, "-"), cmp.Or(r.ToProfileName, "-"),
+			r.Result, strconv.Itoa(int(r.EvictedPods)), text})
 	}
 	if len(rows) > 0 {
 		p.Table([]string{"STARTED (UTC)", "TOOK", "FROM", "TO", "RESULT", "EVICTED", "REASON"}, rows)
 	} else {
-		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), Normal)
+		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", n.Name), Normal)
 	}
 }

@@ -59,7 +59,8 @@ func profiles() []cluster.Profile {
 
 func TestProfiles(t *testing.T) {
 	all := profiles()
-	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
+	assert.Equal(t, "nvidia: partitions 1g.10gb", all[0].Says())
+	assert.Equal(t, [][]string{{"node-a", "node-b"}, {"node-a", "node-b"}}, [][]string{all[0].Desired, all[0].Applied})
 	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all) })
 	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil) }))
 }
@@ -74,13 +75,13 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1beta1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, cluster.SwitchesOf(&node.GPUNode), now) })
+		checkDrawn(t, name, func(p *Page) { DrawSwitches(p, &node.GPUNode, now) })
 	}
 }
 
 func TestDrawNode(t *testing.T) {
 	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
-	spec.Annotations = nil // a person set it
+	spec.Annotations, spec.Status.Desired.Source = nil, v1beta1.FromSpec // a person set it
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
 	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
 	byPlan.Status.Desired.Source, byPlan.Status.Desired.PlanName = v1beta1.FromPlan, "canary"
@@ -95,9 +96,7 @@ func TestDrawNode(t *testing.T) {
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profileName of its GPUNode is not set"),
 	} {
-		checkDrawn(t, name, func(p *Page) {
-			DrawNode(p, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
-		})
+		checkDrawn(t, name, func(p *Page) { DrawNode(p, &n.GPUNode, now) })
 	}
 }
 

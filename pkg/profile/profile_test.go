@@ -180,7 +180,7 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"PCI ids":            {"{gpus: {pciIDs: [0x2330, '233010DE']}}", `gpus.pciIDs[0]: must be a string, not 9008: put it in quotes`},
 		"short PCI id":       {"{gpus: {pciIDs: ['0x2330']}}", `gpus.pciIDs[0]: is "0x2330", it must be device and vendor like 0x233010DE, or with the subsystem's like 0x233010DE:0x16C110DE`},
 		"no GPUs":            {"{gpus: {count: 0}}", "gpus.count: is 0, it must be at least 1"},
-		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static, Enabled or Disabled`},
+		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static, NoPartitions or Disabled`},
 		"MIG off as YAML":    {"{mig: {mode: Off}}", `mig.mode: must be a string, not false: put it in quotes`},
 		"MIG on AMD":         {"{gpus: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's GPUs, and the rule is for those of AMD; use xcp.computePartition"},
 		"AMD on NVIDIA":      {"{gpus: {vendor: nvidia}, xcp: {}}", "spec.rules[0].xcp: is for AMD's GPUs, and the rule is for those of NVIDIA; use mig"},

@@ -28,26 +28,25 @@ type ForecastInput struct {
 	Now         time.Time
 }
 
-// Forecast is what a plan would do. Its JSON form is what `kubectl tranche plan -o json`
-// prints.
+// Forecast is what a plan would do. `kubectl tranche plan -o json` prints its JSON form.
 type Forecast struct {
-	Plan    string `json:"plan"`
-	Profile string `json:"profile"`
+	Plan    string `json:"planName"`
+	Profile string `json:"profileName"`
 	// Nodes are those that would be switched, in their order.
 	Nodes []ForecastNode `json:"nodes"`
 	// Others are selected nodes that would not be switched.
-	Others []OtherNode `json:"others,omitempty"`
-	Steps  int         `json:"steps"`
+	Others []OtherNode `json:"otherNodes,omitempty"`
+	Steps  int         `json:"stepCount"`
 	// MaxFailures is how many nodes may fail.
 	MaxFailures int `json:"maxFailures"`
 	// Approvals is how many steps wait for an approval, which takes no time here.
-	Approvals int `json:"approvals"`
+	Approvals int `json:"approvalCount"`
 	// Switch is the mean duration of the Observed switches, the last ones to the profile, or
 	// to any profile.
-	Switch   metav1.Duration `json:"switch"`
-	Observed int             `json:"observed"`
+	Switch   metav1.Duration `json:"meanSwitchDuration"`
+	Observed int             `json:"observedSwitches"`
 	// Ends is when the last node would be done, nil: not known.
-	Ends *time.Time `json:"ends,omitempty"`
+	Ends *time.Time `json:"estimatedCompletionTime,omitempty"`
 
 	// eligible is how many nodes can get the profile.
 	eligible int
@@ -55,17 +54,18 @@ type Forecast struct {
 
 // ForecastNode is a node that would be switched.
 type ForecastNode struct {
-	Name string `json:"node"`
+	Name string `json:"nodeName"`
 	// Step is its step, beginning with 1.
 	Step int `json:"step"`
 	// Evicts are pods that would be evicted, Blocked are pods that cannot be. With one of
 	// these, the node is set aside.
-	Evicts  []ForecastPod `json:"evicts,omitempty"`
-	Blocked []ForecastPod `json:"blocked,omitempty"`
-	// Unfit says why the profile does not fit.
-	Unfit string `json:"unfit,omitempty"`
+	Evicts  []ForecastPod `json:"evictions,omitempty"`
+	Blocked []ForecastPod `json:"blockers,omitempty"`
+	// Reason is ProfileDoesNotFit if the profile does not fit. Unfit says why.
+	Reason string `json:"reason,omitempty"`
+	Unfit  string `json:"message,omitempty"`
 	// Unknown are GPUs of products that are not known, so all of their pods are listed.
-	Unknown []string `json:"unknown,omitempty"`
+	Unknown []string `json:"unknownGPUs,omitempty"`
 }
 
 // ForecastPod is a pod that holds devices of GPUs.
@@ -73,13 +73,14 @@ type ForecastPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Why says why it cannot be evicted.
-	Why string `json:"why,omitempty"`
+	Why string `json:"message,omitempty"`
 }
 
 // OtherNode is a node that would not be switched.
 type OtherNode struct {
-	Name string `json:"node"`
-	Why  string `json:"why"`
+	Name   string `json:"nodeName"`
+	Reason string `json:"reason"`
+	Why    string `json:"message"`
 }
 
 // Predict returns the nodes of a plan in their order and steps.
@@ -101,15 +102,15 @@ func Predict(in ForecastInput) (Forecast, error) {
 		if node == nil || !selects.Matches(labels.Set(node.Labels)) || g.Status.Node != nil && !g.Status.Node.HasGPUs() {
 			continue
 		}
-		why, counts := in.notSwitched(g, node)
+		reason, why, counts := in.notSwitched(g, node)
 		if counts {
 			eligible++
 		}
-		if why == alreadyThere {
+		if reason == names.ReasonApplied {
 			done++
 		}
-		if why != "" {
-			out.Others = append(out.Others, OtherNode{Name: g.Name, Why: why})
+		if reason != "" {
+			out.Others = append(out.Others, OtherNode{Name: g.Name, Reason: reason, Why: why})
 			continue
 		}
 		n := Observe(g, node.Labels, NodeReady(node), in.Now)
@@ -138,41 +139,41 @@ func Predict(in ForecastInput) (Forecast, error) {
 	return out, nil
 }
 
-// alreadyThere is why a node with the profile is not switched.
-const alreadyThere = "it has the profile already"
+// reasonNotReady is the reason of a node that is not ready.
+const reasonNotReady = "NotReady"
 
-// notSwitched says why a selected node would not be switched, empty: it would be. counts reports
+// notSwitched says why a selected node would not be switched, with an empty reason: it would be. counts reports
 // whether it is one of those that can get the target.
-func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (why string, counts bool) {
+func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (reason, why string, counts bool) {
 	if ControlPlane(node) {
-		return "it belongs to the control plane", false
+		return names.ReasonControlPlaneNotNamed, "it belongs to the control plane", false
 	}
 	for i := range in.Others {
 		if p := &in.Others[i]; p.Name != in.Plan.Name && in.precedes(p) && Gives(p) && Selects(p, node) {
-			return fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
+			return names.ReasonSuperseded, fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
 	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.ProfileName != "" {
-		return fmt.Sprintf("its label %s has precedence", from), false
+		return names.ReasonPlanOverridden, fmt.Sprintf("its label %s has precedence", from), false
 	}
 	if g.Spec.ProfileName != "" {
-		return fmt.Sprintf("spec.profileName %s of its GPUNode has precedence", g.Spec.ProfileName), false
+		return names.ReasonPlanOverridden, fmt.Sprintf("spec.profileName %s of its GPUNode has precedence", g.Spec.ProfileName), false
 	}
 	if g.Spec.Paused {
-		return "spec.paused of its GPUNode is true", false
+		return names.ReasonPaused, "spec.paused of its GPUNode is true", false
 	}
 	s := &g.Status
 	switch {
 	case s.Applied != nil && s.Applied.Hash == in.Target.Hash:
-		return alreadyThere, true
+		return names.ReasonApplied, "it has the profile already", true
 	case s.Node == nil:
-		return "its plugin has not reported yet", true
+		return names.ReasonNoReport, "its plugin has not reported yet", true
 	case len(s.Node.OtherSystems) > 0:
-		return "another system serves its GPUs: " + s.Node.OtherSystems[0], true
+		return names.ReasonOtherSystem, "another system serves its GPUs: " + s.Node.OtherSystems[0], true
 	case !NodeReady(node):
-		return "it is not ready", true
+		return reasonNotReady, "it is not ready", true
 	}
-	return "", true
+	return "", "", true
 }
 
 // precedes reports whether another plan has precedence over this one, which may not exist yet.

@@ -28,7 +28,7 @@ func fleet(n int) ForecastInput {
 	}
 	for i := range n {
 		name := fmt.Sprintf("node-%d", i)
-		g := gpunodes.WithProfile(name, "").Had("", "old", v1beta1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1beta1.ResultFailed, "", "", time.Hour, 0)
+		g := gpunodes.WithProfile(name, "").Had("", "old", v1beta1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1beta1.ResultNotStarted, "", "", time.Hour, 0)
 		g.Status.Node.ClaimCount, g.Status.Node.GPUCount = int32(i), 1
 		in.GPUNodes = append(in.GPUNodes, g.GPUNode)
 		in.Nodes = append(in.Nodes, corev1.Node{
@@ -95,15 +95,15 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	f := forecast(t, in)
 	assert.Empty(t, f.Nodes)
 	assert.Equal(t, []OtherNode{
-		{"node-0", "its label tranche.dev/profile=whole has precedence"},
-		{"node-1", "spec.profileName half of its GPUNode has precedence"},
-		{"node-3", "it has the profile already"},
-		{"node-4", "it belongs to the control plane"},
-		{"node-5", "its plugin has not reported yet"},
-		{"node-6", "it is not ready"},
-		{"node-7", "spec.paused of its GPUNode is true"},
-		{"node-8", "its label nvidia.com/mig.config=some has precedence"},
-		{"node-9", "plan urgent has it, with priority 5"},
+		{"node-0", names.ReasonPlanOverridden, "its label tranche.dev/profile=whole has precedence"},
+		{"node-1", names.ReasonPlanOverridden, "spec.profileName half of its GPUNode has precedence"},
+		{"node-3", names.ReasonApplied, "it has the profile already"},
+		{"node-4", names.ReasonControlPlaneNotNamed, "it belongs to the control plane"},
+		{"node-5", names.ReasonNoReport, "its plugin has not reported yet"},
+		{"node-6", "NotReady", "it is not ready"},
+		{"node-7", names.ReasonPaused, "spec.paused of its GPUNode is true"},
+		{"node-8", names.ReasonPlanOverridden, "its label nvidia.com/mig.config=some has precedence"},
+		{"node-9", names.ReasonSuperseded, "plan urgent has it, with priority 5"},
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)

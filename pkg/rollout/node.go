@@ -76,7 +76,7 @@ func Observe(gpuNode *v1beta1.GPUNode, labels map[string]string, ready bool, now
 		Joining: Joins(s), Ready: ready && s.Node != nil,
 	}
 	if s.Node != nil {
-		n.Held, n.Free, n.Reported = s.Node.ClaimCount, s.Node.FreeGPUs, s.Node.AppliedHash
+		n.Held, n.Free, n.Reported = s.Node.ClaimCount, s.Node.FreeGPUCount, s.Node.AppliedHash
 	}
 	n.move(s, now)
 	n.judge(s)
@@ -142,10 +142,10 @@ func (n *Node) judge(s *v1beta1.GPUNodeStatus) {
 	default:
 		return
 	}
-	n.Changed = last.Result != v1beta1.ResultFailed || n.Reason == names.ReasonRollbackFailed
+	n.Changed = last.Result != v1beta1.ResultNotStarted
 	// Nor is a rollout to blame for GPUs that lost the profile that they had.
 	lost := sw.From.Hash == sw.To.Hash && !n.Damaged
-	n.Aside = lost || last.Result == v1beta1.ResultFailed && slices.Contains(notTheProfile, n.Reason)
+	n.Aside = lost || last.Result == v1beta1.ResultNotStarted && slices.Contains(notTheProfile, n.Reason)
 	n.Failed = !n.Aside
 }
 
@@ -155,7 +155,7 @@ func damaged(history []v1beta1.SwitchRecord) bool {
 		switch r := &history[i]; {
 		case r.Result == v1beta1.ResultSucceeded, r.Result == v1beta1.ResultRolledBack:
 			return false
-		case r.Reason == names.ReasonRollbackFailed && !r.Repair:
+		case r.Result == v1beta1.ResultRollbackFailed && !r.Repair:
 			return true
 		}
 	}

@@ -17,7 +17,7 @@ func TestObserve(t *testing.T) {
 		return &v1beta1.ProfileSnapshot{ProfileName: "x", Hash: hash}
 	}
 	started := metav1.NewMicroTime(noon.Add(-time.Minute))
-	record := func(result, reason string) []v1beta1.SwitchRecord {
+	record := func(result v1beta1.SwitchResult, reason string) []v1beta1.SwitchRecord {
 		return []v1beta1.SwitchRecord{{FromProfileName: "x", ToProfileName: "x", Result: result, Reason: reason, StartTime: started, Duration: metav1.Duration{Duration: 20 * time.Second}}}
 	}
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(started.Add(d)) }
@@ -47,19 +47,19 @@ func TestObserve(t *testing.T) {
 		"taints of long ago, tries again": {func(s *v1beta1.GPUNodeStatus) {
 			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}
 			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{Attempt: 2}
-			s.History = record(v1beta1.ResultFailed, names.ReasonDrainBlocked)
+			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainBlocked)
 		}, facts{ready: true}},
 		"blocked": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
-			s.History = record(v1beta1.ResultFailed, names.ReasonDrainBlocked)
+			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainBlocked)
 		}, facts{ready: true, aside: true}},
 		"blocked, tries again": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1beta1.ResultFailed, names.ReasonDrainDeadline)
+			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainDeadline)
 		}, facts{ready: true, aside: true}},
 		"refused": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonProfileDoesNotFit}
-			s.History = record(v1beta1.ResultFailed, names.ReasonProfileDoesNotFit)
+			s.History = record(v1beta1.ResultNotStarted, names.ReasonProfileDoesNotFit)
 		}, facts{ready: true, failed: true}},
 		"rolled back": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonInUse}
@@ -71,11 +71,11 @@ func TestObserve(t *testing.T) {
 		}, facts{ready: true, failed: true, changed: true}},
 		"not rolled back": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonRollbackFailed}
-			s.History = record(v1beta1.ResultFailed, names.ReasonRollbackFailed)
+			s.History = record(v1beta1.ResultRollbackFailed, names.ReasonRollbackFailed)
 		}, facts{ready: true, failed: true, changed: true, damaged: true}},
 		"a profile that was lost": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{From: *snapshot("old"), To: *snapshot("old"), Reason: names.ReasonRollbackFailed}
-			s.History = record(v1beta1.ResultFailed, names.ReasonRollbackFailed)
+			s.History = record(v1beta1.ResultRollbackFailed, names.ReasonRollbackFailed)
 			s.History[0].Repair = true
 		}, facts{ready: true, aside: true, changed: true}},
 		"unhealthy since": {func(s *v1beta1.GPUNodeStatus) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -44,23 +45,24 @@ var Kinds = []schema.GroupVersionResource{
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: kept},
 }
 
-// Report is what of Tranche is in the cluster. Its JSON form is what `kubectl tranche uninstall --check
-// -o json` prints: fields may be added, and never change their meaning.
+// Report is what of Tranche is in the cluster. `kubectl tranche uninstall --check -o json` prints its
+// JSON form.
 type Report struct {
 	// Namespace and Release are those of the installation, empty if there is none.
 	Namespace string `json:"namespace,omitempty"`
-	Release   string `json:"release,omitempty"`
+	Release   string `json:"releaseName,omitempty"`
 	// Found are the objects of Tranche, and those that it has changed, by kind.
 	Found []Found `json:"found"`
 	// Refusal says why Tranche cannot be uninstalled now, empty if it can.
-	Refusal string `json:"refusal,omitempty"`
+	Refusal string `json:"message,omitempty"`
 }
 
-// Found are objects of one kind.
+// Found are objects of one resource.
 type Found struct {
-	// Kind says what they are, in the plural, for people.
-	Kind  string `json:"kind"`
-	Count int    `json:"count"`
+	// Resource is theirs, as in RBAC rules. Description says what they are, in the plural, for people.
+	Resource    string `json:"resource"`
+	Description string `json:"description"`
+	Count       int    `json:"count"`
 	// Names are empty for objects of which only the number matters.
 	Names []string `json:"names,omitempty"`
 }
@@ -96,9 +98,9 @@ func (r *Report) String() string {
 	b.WriteString("In the cluster:\n")
 	for _, f := range r.Found {
 		if len(f.Names) > 0 {
-			fmt.Fprintf(&b, "  %s: %s\n", f.Kind, some(f.Names))
+			fmt.Fprintf(&b, "  %s: %s\n", f.Description, some(f.Names))
 		} else {
-			fmt.Fprintf(&b, "  %s: %d\n", f.Kind, f.Count)
+			fmt.Fprintf(&b, "  %s: %d\n", f.Description, f.Count)
 		}
 	}
 	if r.Refusal == "" && r.Release != "" {
@@ -131,9 +133,9 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 		queries = append(queries, query{text, kind, labeled(partOf + "=tranche"), true})
 	}
 	all := []Found{}
-	add := func(kind string, count int, names []string) {
+	add := func(kind schema.GroupVersionResource, description string, count int, names []string) {
 		if count > 0 {
-			all = append(all, Found{kind, count, names})
+			all = append(all, Found{kind.GroupResource().String(), description, count, names})
 		}
 	}
 	for _, q := range queries {
@@ -145,11 +147,11 @@ func (c *Config) found(ctx context.Context) ([]Found, error) {
 		if q.named {
 			names = namesOf(found)
 		}
-		add(q.text, len(found), names)
+		add(q.kind, q.text, len(found), names)
 	}
 	created, err := c.findTemplates(ctx)
-	add("resourceclaimtemplates that the controller created", len(created), namesOf(created))
+	add(templatesKind, "resourceclaimtemplates that the controller created", len(created), namesOf(created))
 	nodes, nodesErr := c.markedNodes(ctx)
-	add("nodes with taints or paused monitoring pods", len(nodes), nodes)
+	add(corev1.SchemeGroupVersion.WithResource("nodes"), "nodes with taints or paused monitoring pods", len(nodes), nodes)
 	return all, errors.Join(err, nodesErr)
 }

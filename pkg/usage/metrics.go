@@ -36,14 +36,15 @@ func Metrics() []string {
 	return names
 }
 
-// Values are what is known of a device, or of what a pod uses of it.
+// Values are what is known of a device, or of what a pod uses of it. In JSON, they have the names of the
+// metrics.
 type Values struct {
 	MemoryUsed  *float64 `json:"memoryUsedBytes,omitempty"`
 	MemoryTotal *float64 `json:"memoryTotalBytes,omitempty"`
 	// Compute is the part of the compute units that worked, Engine the part of the time in which
 	// anything ran, from 0 to 1.
-	Compute *float64 `json:"computeRatio,omitempty"`
-	Engine  *float64 `json:"engineRatio,omitempty"`
+	Compute *float64 `json:"computeActiveRatio,omitempty"`
+	Engine  *float64 `json:"engineActiveRatio,omitempty"`
 	// Power is in watts.
 	Power *float64 `json:"powerWatts,omitempty"`
 }

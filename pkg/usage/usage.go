@@ -8,15 +8,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Node is how much a node's GPUs are used. Its JSON form is part of what `kubectl tranche top
-// -o json` prints: fields may be added, and never change their meaning.
+// Node is how much a node's GPUs are used. `kubectl tranche top -o json` prints its JSON form.
 type Node struct {
 	Name string `json:"name"`
 	// Values are the sums of memory and power, and the means of the ratios.
 	Values
 	GPUs []GPU `json:"gpus"`
 	// Unknown says why nothing is known, or not everything.
-	Unknown string `json:"unknown,omitempty"`
+	Unknown string `json:"message,omitempty"`
 	// Old says why the values are not of now.
 	Old string `json:"-"`
 }
@@ -35,7 +34,7 @@ type GPU struct {
 type Partition struct {
 	UUID string `json:"uuid,omitempty"`
 	// Instance is the number by which the vendor's tools know it.
-	Instance string `json:"instance,omitempty"`
+	Instance string `json:"gpuInstanceID,omitempty"`
 	Profile  string `json:"profile,omitempty"`
 	Values
 	Users []User `json:"users,omitempty"`
@@ -45,8 +44,8 @@ type Partition struct {
 // to none of them.
 type User struct {
 	Namespace string `json:"namespace"`
-	Pod       string `json:"pod,omitempty"`
-	Claim     string `json:"claim,omitempty"`
+	Pod       string `json:"podName,omitempty"`
+	Claim     string `json:"claimName,omitempty"`
 	Values
 }
 
@@ -54,7 +53,7 @@ type User struct {
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Node      string `json:"node"`
+	Node      string `json:"nodeName"`
 	// Devices are the profiles of the partitions, and the names of the GPUs.
 	Devices []string `json:"devices"`
 	Values

@@ -57,15 +57,15 @@ func asJSON(t *testing.T, v any) string {
 func TestNode(t *testing.T) {
 	n := usage.NodeOf("node-a", parse(t, metrics))
 	assert.Equal(t, "node-a", n.Name)
-	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeRatio": 0.5, "engineRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
+	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeActiveRatio": 0.5, "engineActiveRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
 	require.Len(t, n.GPUs, 3)
-	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeRatio": 0.5, "engineRatio": 0.2, "powerWatts": 300, "partitions": [
-		{"uuid": "MIG-9", "instance": "9", "profile": "3g.40gb", "memoryUsedBytes": 20},
-		{"uuid": "MIG-10", "instance": "10", "profile": "1g.10gb", "memoryUsedBytes": 10, "computeRatio": 0.25,
-		 "users": [{"namespace": "team", "pod": "infer", "claim": "c", "memoryUsedBytes": 10, "computeRatio": 0.25}]},
-		{"uuid": "MIG-11", "instance": "11", "profile": "1g.10gb", "memoryUsedBytes": 1, "users": [{"namespace": "team", "claim": "together", "memoryUsedBytes": 1}]}]}`, asJSON(t, n.GPUs[0]))
+	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeActiveRatio": 0.5, "engineActiveRatio": 0.2, "powerWatts": 300, "partitions": [
+		{"uuid": "MIG-9", "gpuInstanceID": "9", "profile": "3g.40gb", "memoryUsedBytes": 20},
+		{"uuid": "MIG-10", "gpuInstanceID": "10", "profile": "1g.10gb", "memoryUsedBytes": 10, "computeActiveRatio": 0.25,
+		 "users": [{"namespace": "team", "podName": "infer", "claimName": "c", "memoryUsedBytes": 10, "computeActiveRatio": 0.25}]},
+		{"uuid": "MIG-11", "gpuInstanceID": "11", "profile": "1g.10gb", "memoryUsedBytes": 1, "users": [{"namespace": "team", "claimName": "together", "memoryUsedBytes": 1}]}]}`, asJSON(t, n.GPUs[0]))
 	assert.JSONEq(t, `{"name": "gpu-b", "uuid": "GPU-b", "memoryUsedBytes": 14, "memoryTotalBytes": 80, "powerWatts": 100, "users": [
-		{"namespace": "team", "pod": "share-0", "claim": "s0", "memoryUsedBytes": 5, "memoryTotalBytes": 20}, {"namespace": "team", "pod": "share-1", "claim": "s1", "memoryUsedBytes": 7}]}`,
+		{"namespace": "team", "podName": "share-0", "claimName": "s0", "memoryUsedBytes": 5, "memoryTotalBytes": 20}, {"namespace": "team", "podName": "share-1", "claimName": "s1", "memoryUsedBytes": 7}]}`,
 		asJSON(t, n.GPUs[1]), "what the GPU uses is more than what its pods do; what is not known is not zero")
 	assert.InDelta(t, 0.6, *n.GPUs[2].Engine, 0, "of models without averages")
 }
@@ -83,10 +83,10 @@ tranche_memory_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GP
 func TestPods(t *testing.T) {
 	pods := usage.Pods([]usage.Node{usage.NodeOf("node-a", parse(t, metrics))})
 	assert.JSONEq(t, `[
-		{"namespace": "team", "name": "infer", "node": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeRatio": 0.25},
-		{"namespace": "team", "name": "share-0", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
-		{"namespace": "team", "name": "share-1", "node": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7},
-		{"namespace": "team", "name": "whole", "node": "node-a", "devices": ["gpu-c"], "memoryUsedBytes": 3}]`, asJSON(t, pods))
+		{"namespace": "team", "name": "infer", "nodeName": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeActiveRatio": 0.25},
+		{"namespace": "team", "name": "share-0", "nodeName": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
+		{"namespace": "team", "name": "share-1", "nodeName": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7},
+		{"namespace": "team", "name": "whole", "nodeName": "node-a", "devices": ["gpu-c"], "memoryUsedBytes": 3}]`, asJSON(t, pods))
 }
 
 // The means of a pod are of all its devices.

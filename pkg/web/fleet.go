@@ -74,7 +74,7 @@ func memory(t overview.Totals) g.Node {
 			circle("track"), circle("value", g.Attr("pathLength", "100"), g.Attr("stroke-dasharray", percent+" 100")),
 			g.El("text", g.Attr("x", "18"), g.Attr("y", "19"), g.Text(percent+"%")),
 		),
-		h.Div(h.B(g.Text(text.Bytes(t.Memory.HeldBytes))), g.Text(" "), h.Span(g.Text("of "+text.Bytes(t.Memory.TotalBytes)+" GPU memory is held")),
+		h.Div(h.B(g.Text(text.Bytes(int64(t.Memory.HeldBytes)))), g.Text(" "), h.Span(g.Text("of "+text.Bytes(int64(t.Memory.TotalBytes))+" GPU memory is held")),
 			h.Div(h.Class("split"), h.Role("img"), h.Aria("label", fmt.Sprintf("%d GPUs are full, %d in part held, %d empty", t.Full, t.Part, t.Empty)),
 				strip(rect("full", "", share(t.Full, t.GPUs)), rect("part", share(t.Full, t.GPUs), share(t.Part, t.GPUs)))),
 			h.Small(h.I(h.Class("dot full")), g.Text(num(t.Full)+" full "), h.I(h.Class("dot part")), g.Text(num(t.Part)+" in part "), h.I(h.Class("dot")), g.Text(num(t.Empty)+" empty")),
@@ -130,7 +130,7 @@ func (s *Server) card(n *overview.Node) g.Node {
 
 // nodeBadges returns the states of a node and of its profile.
 func nodeBadges(n *overview.Node) g.Node {
-	out := g.Group{some(n.State, func(state string) g.Node { return badge(state, "bad") })}
+	out := g.Group{some(n.State(), func(state string) g.Node { return badge(state, "bad") })}
 	p := n.Profile
 	if p == nil {
 		return out

@@ -39,7 +39,7 @@ func (s *Server) usage(node string) (map[string]overview.Usage, error) {
 func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
 	about := overview.ProductName(gpu.ProductName)
 	if gpu.MemoryBytes > 0 {
-		about += ", " + text.Bytes(gpu.MemoryBytes)
+		about += ", " + text.Bytes(int64(gpu.MemoryBytes))
 	}
 	if gpu.PCIBusID != "" {
 		about += ", PCI " + gpu.PCIBusID
@@ -163,4 +163,4 @@ func left(d cluster.Held) g.Node {
 	}
 }
 
-func amounts(of map[string]string) string { return strings.Join(cluster.Amounts(of, false), ", ") }
+func amounts(of cluster.Amounts) string { return strings.Join(of.Texts(false), ", ") }

@@ -7,6 +7,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
@@ -24,14 +25,14 @@ func (s *Server) node(c scope, name string) (*page, error) {
 		gpu := &n.GPUs[i]
 		p.blocks = append(p.blocks, block{whole: s.nodeGPU(name, gpu, usage[gpu.Name].Short)})
 	}
-	p.blocks = append(p.blocks, block{whole: history(n.History)})
+	p.blocks = append(p.blocks, block{whole: history(n.Status)})
 	return p, nil
 }
 
 func (s *Server) nodeHead(n *overview.Node, now time.Time) g.Node {
 	return h.Section(blockID("nodehead"), h.Class("head"),
 		h.H1(g.Text(n.Name)), nodeBadges(n),
-		h.P(g.Text(n.Model), some(n.DriverVersion, func(version string) g.Node { return g.Text(", driver " + version) })),
+		h.P(g.Text(n.Model), some(n.DriverVersion(), func(version string) g.Node { return g.Text(", driver " + version) })),
 		g.Map(n.Remarks(now), func(r cluster.Remark) g.Node { return note(r.Text, when(r.Warning, "warn")) }),
 		g.Map(n.Lost, func(d cluster.Held) g.Node {
 			return h.P(h.Class("note bad"), g.Text(d.Label+" ("+d.Device+") is held by "), holders(d.Holders), g.Text(" but no longer published."))
@@ -58,21 +59,21 @@ func (s *Server) nodeGPU(node string, gpu *cluster.GPU, use string) g.Node {
 }
 
 // history has the finished switches of a node.
-func history(all []cluster.Switch) g.Node {
-	if len(all) == 0 {
+func history(status *v1beta1.GPUNodeStatus) g.Node {
+	if status == nil || len(status.History) == 0 {
 		return h.Section(blockID("history"))
 	}
 	head := append(th("Started", "From", "To", "Result"), right(h.Th, "Took"), right(h.Th, "Evicted"))
-	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(all, func(w cluster.Switch) g.Node {
+	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(status.History, func(w v1beta1.SwitchRecord) g.Node {
 		result := w.Result
-		if w.Reason != "" {
+		if w.Reason != "" && w.Reason != w.Result {
 			result += " (" + w.Reason + ")"
 		}
 		return h.Tr(
-			h.Td(g.Text(clock(w.Started))), h.Td(g.Text(cluster.ProfileName(w.From))), h.Td(g.Text(cluster.ProfileName(w.To))),
+			h.Td(g.Text(clock(w.StartTime.UTC()))), h.Td(g.Text(cluster.ProfileName(w.FromProfileName))), h.Td(g.Text(cluster.ProfileName(w.ToProfileName))),
 			h.Td(g.Text(result), some(w.Message, func(m string) g.Node { return g.Group{h.Br(), h.Small(g.Text(m))} })),
 			right(h.Td, overview.Took(&w)),
-			right(h.Td, strconv.Itoa(int(w.Evicted))),
+			right(h.Td, strconv.Itoa(int(w.EvictedPods))),
 		)
 	})))
 }

@@ -101,7 +101,7 @@ func verdicts(nodes []fit.Node) g.Node {
 			h.Summary(h.B(g.Text(n.Name)), g.Text(" "), badge(string(n.Verdict), verdictTones[n.Verdict]), g.Text(" "), h.Small(g.Text(n.GPUs))),
 			g.Map(n.Reasons, func(reason string) g.Node { return h.P(g.Text(text.Capital(reason))) }),
 			g.Map(n.Requests, request),
-			g.If(len(n.Free) > 0, h.P(h.Class("fits"), g.Text("free here: "+strings.Join(n.Free, " or ")))),
+			g.If(len(n.Free) > 0, h.P(h.Class("fits"), g.Text("free here: "+strings.Join(fit.FreeTexts(n.Free), " or ")))),
 		))
 	}
 	return out
@@ -111,7 +111,7 @@ func request(r fit.Request) g.Node {
 	more := func(before string, all []string, by string) g.Node {
 		return g.If(len(all) > 0, g.Group{h.Br(), h.Small(g.Text(before + strings.Join(all, by)))})
 	}
-	return h.P(h.B(g.Text(r.Request)), g.Text(": "+r.Text), more("held by ", r.Holders, "; "), more("tainted ", r.Taints, ", "))
+	return h.P(h.B(g.Text(r.Request)), g.Text(": "+r.Text), more("held by ", fit.NamesOf(r.Holders), "; "), more("tainted ", fit.TaintTexts(r.Taints), ", "))
 }
 
 // quote returns what a component of Kubernetes says.

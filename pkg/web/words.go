@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // share returns a part of 100, for a picture.
@@ -41,11 +42,11 @@ func segmentClass(s cluster.Segment) string {
 }
 
 // kindClass returns the style of a held device.
-func kindClass(label, kind string, positions int) string {
+func kindClass(label string, kind gpu.Type, positions int) string {
 	switch {
 	case label == cluster.WholeGPU:
 		return "whole"
-	case strings.HasSuffix(label, cluster.ShareSuffix) || kind == "share":
+	case strings.HasSuffix(label, cluster.ShareSuffix) || kind == gpu.TypeShare:
 		return "share"
 	case positions >= 4:
 		return "large"

@@ -66,7 +66,7 @@ func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 				if claim == nil {
 					continue
 				}
-				holding := Holding{Claim: o.Claim, Label: h.Label, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
+				holding := Holding{Claim: o.Claim, DeviceKind: h.DeviceKind, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
 				if (gone || h.Unpublished) && in.Slices != nil {
 					holding.Health = "no longer published by any node"
 				}

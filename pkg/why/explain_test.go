@@ -149,6 +149,6 @@ func TestJSON(t *testing.T) {
 	require.Len(t, e.Nodes, 2)
 	assert.Equal(t, fit.Full, e.Nodes[0].Verdict)
 	assert.Equal(t, 14, e.Nodes[0].Requests[0].Taken)
-	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
+	assert.Equal(t, []string{"team-b: train-0, train-1"}, fit.NamesOf(e.Nodes[0].Requests[0].Holders))
 	assert.Equal(t, fit.Lacking, e.Nodes[1].Verdict)
 }

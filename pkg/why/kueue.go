@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -204,10 +205,10 @@ func kueueQuotes(w *Workload, now time.Time) []Quote {
 	if said.Message == "" {
 		return nil
 	}
-	q := Quote{Who: "Kueue about the workload " + w.Name, Reason: said.Reason, Message: said.Message}
+	q := Quote{Who: "Kueue about the workload " + w.Name, Object: corev1.ObjectReference{Kind: "Workload", Namespace: w.Namespace, Name: w.Name}, Reason: said.Reason, Message: said.Message}
 	for _, c := range w.Status.Conditions {
 		if c.Message == said.Message && meta.IsStatusConditionPresentAndEqual(w.Status.Conditions, c.Type, c.Status) {
-			q.Age = ageOf(now, c.LastTransitionTime.Time)
+			q.at(now, c.LastTransitionTime.Time)
 		}
 	}
 	return []Quote{q}

@@ -3,6 +3,7 @@ package why
 import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -94,27 +95,26 @@ const (
 	Allocated State = "Allocated"
 )
 
-// Explanation explains why a pod does not run. `-o json` prints its JSON form: fields may be added,
-// but never change their meaning.
+// Explanation explains why a pod does not run. `-o json` prints its JSON form.
 type Explanation struct {
 	Namespace string `json:"namespace"`
-	Pod       string `json:"pod"`
+	Pod       string `json:"podName"`
 	State     State  `json:"state"`
 	// Answer is the reason of the controller's event if the pod waits for its claims. It is empty if
 	// the pod waits for something else, or the reason could not be determined.
-	Answer string `json:"answer,omitempty"`
+	Answer string `json:"reason,omitempty"`
 	// Summary is the explanation in a sentence.
-	Summary string `json:"summary"`
+	Summary string `json:"message"`
 	// Holds are the devices that the pod has.
-	Holds []Holding `json:"holds,omitempty"`
+	Holds []Holding `json:"devices,omitempty"`
 	// Asks are the pod's unallocated requests.
-	Asks []fit.Ask `json:"asks,omitempty"`
+	Asks []fit.Ask `json:"requests,omitempty"`
 	// Nodes are those that publish GPUs.
 	Nodes []fit.Node `json:"nodes,omitempty"`
 	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and that the controller creates.
 	MissingTemplate *MissingTemplate `json:"missingTemplate,omitempty"`
 	// Exceeded are the quotas that the pod's objects would exceed.
-	Exceeded []QuotaUsed `json:"exceeded,omitempty"`
+	Exceeded []QuotaUsed `json:"exceededQuotas,omitempty"`
 	// Quotes are messages of Kubernetes components, unchanged.
 	Quotes []Quote `json:"quotes,omitempty"`
 	// Remedies are what users can do, the best first.
@@ -131,20 +131,25 @@ func (e *Explanation) remedy(text, command string) {
 
 // Holding is a device that a claim of the pod holds.
 type Holding struct {
-	Claim  string `json:"claim"`
-	Label  string `json:"label"`
-	Device string `json:"device"`
-	Pool   string `json:"pool"`
+	Claim  string `json:"claimName"`
+	Device string `json:"name"`
+	cluster.DeviceKind
+	// Pool has the name of the node.
+	Pool string `json:"nodeName"`
 	// Health is the problem that the driver reports, if any.
-	Health string `json:"health,omitempty"`
+	Health string `json:"problem,omitempty"`
 }
 
 // Quote is an event or a condition.
 type Quote struct {
-	Who    string `json:"who"`
-	Reason string `json:"reason,omitempty"`
-	// Age is the time since it was last reported, or empty if unknown.
-	Age     string `json:"age,omitempty"`
-	Count   int32  `json:"count,omitempty"`
-	Message string `json:"message"`
+	// Who says whose message it is, and about which object. Component is the reporting component.
+	Who       string                 `json:"-"`
+	Component string                 `json:"reportingComponent,omitempty"`
+	Object    corev1.ObjectReference `json:"involvedObject"`
+	Reason    string                 `json:"reason,omitempty"`
+	// Time is the time at which it was last reported, if that is known. Age is how long ago that was.
+	Time    *metav1.Time `json:"lastReportTime,omitempty"`
+	Age     string       `json:"-"`
+	Count   int32        `json:"count,omitempty"`
+	Message string       `json:"message"`
 }

@@ -57,15 +57,14 @@ type OwnerInput struct {
 	Now       time.Time
 }
 
-// OwnerExplanation explains why an owner's pods do not run. `-o json` prints its JSON form: fields
-// may be added, but never change their meaning.
+// OwnerExplanation explains why an owner's pods do not run. `-o json` prints its JSON form.
 type OwnerExplanation struct {
 	Namespace string `json:"namespace"`
 	Kind      string `json:"objectKind"`
 	Name      string `json:"objectName"`
 	State     State  `json:"state"`
 	// Summary is the explanation in sentences.
-	Summary string `json:"summary"`
+	Summary string `json:"message"`
 	// Workload is what Kueue waits for.
 	Workload *WorkloadStatus `json:"workload,omitempty"`
 	// Groups are the pods that do not run, by state.
@@ -73,7 +72,7 @@ type OwnerExplanation struct {
 	// Pods explain the first pod of each group. The caller sets them.
 	Pods []*Explanation `json:"pods,omitempty"`
 	// Exceeded are the quotas that more pods would exceed.
-	Exceeded []QuotaUsed  `json:"exceeded,omitempty"`
+	Exceeded []QuotaUsed  `json:"exceededQuotas,omitempty"`
 	Quotes   []Quote      `json:"quotes,omitempty"`
 	Remedies []fit.Remedy `json:"remedies,omitempty"`
 	Unread   []Unread     `json:"unread,omitempty"`
@@ -83,15 +82,15 @@ type OwnerExplanation struct {
 // WorkloadStatus is the status of the owner's Workload.
 type WorkloadStatus struct {
 	Name   string        `json:"name"`
-	Queue  string        `json:"queue,omitempty"`
+	Queue  string        `json:"queueName,omitempty"`
 	State  WorkloadState `json:"state"`
 	Reason string        `json:"reason,omitempty"`
 }
 
 // Group is a group of pods in the same state.
 type Group struct {
-	Waits State    `json:"waits"`
-	Pods  []string `json:"pods"`
+	Waits State    `json:"state"`
+	Pods  []string `json:"podNames"`
 }
 
 func (e *OwnerExplanation) remedy(text, command string) {

@@ -17,11 +17,11 @@ import (
 
 // QuotaUsed is a limit of a ResourceQuota that a request would exceed.
 type QuotaUsed struct {
-	Quota    string `json:"quota"`
-	Resource string `json:"resource"`
+	Quota    string `json:"quotaName"`
+	Resource string `json:"resourceName"`
 	Used     string `json:"used"`
 	Hard     string `json:"hard"`
-	Asked    string `json:"asked"`
+	Asked    string `json:"requested"`
 }
 
 // String returns the sentence for users.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -26,10 +27,11 @@ func schedulerQuotes(in *Input) []Quote {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue || c.Message == "" {
 			continue
 		}
-		q := Quote{Who: scheduler, Reason: c.Reason, Message: c.Message}
+		q := Quote{Who: scheduler, Object: corev1.ObjectReference{Kind: "Pod", Namespace: in.Pod.Namespace, Name: in.Pod.Name}, Reason: c.Reason, Message: c.Message}
 		for _, event := range in.Events {
 			if event.Reason == "FailedScheduling" && event.InvolvedObject.Name == in.Pod.Name && last(event).After(c.LastTransitionTime.Time) {
-				q.Age = ageOf(in.Now, last(event))
+				q.Component = component(event)
+				q.at(in.Now, last(event))
 				q.Count = max(q.Count, count(event))
 			}
 		}
@@ -77,13 +79,32 @@ func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool
 	})
 	var out []Quote
 	for _, e := range all {
-		who := fmt.Sprintf("%s about the %s %s", speaker(e), strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name)
-		same := func(q Quote) bool { return q.Reason == e.Reason && q.Who == who }
+		q := quoteOf(e, now)
+		same := func(o Quote) bool { return o.Reason == q.Reason && o.Who == q.Who }
 		if len(out) < maxQuotes && !slices.ContainsFunc(out, same) {
-			out = append(out, Quote{Who: who, Reason: e.Reason, Age: ageOf(now, last(e)), Count: count(e), Message: e.Message})
+			out = append(out, q)
 		}
 	}
 	return out
+}
+
+// quoteOf quotes an event.
+func quoteOf(e corev1.Event, now time.Time) Quote {
+	o := e.InvolvedObject
+	q := Quote{
+		Who: fmt.Sprintf("%s about the %s %s", speaker(e), strings.ToLower(o.Kind), o.Name), Component: component(e),
+		Object: corev1.ObjectReference{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}, Reason: e.Reason, Count: count(e), Message: e.Message,
+	}
+	q.at(now, last(e))
+	return q
+}
+
+// at sets when the message was last reported.
+func (q *Quote) at(now, then time.Time) {
+	if !then.IsZero() {
+		q.Time = &metav1.Time{Time: then}
+	}
+	q.Age = ageOf(now, then)
 }
 
 // speaker returns a name for the component that reported an event.

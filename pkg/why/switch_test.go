@@ -1,8 +1,6 @@
 package why_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
-	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/pending"
@@ -45,19 +42,4 @@ func TestSwitches(t *testing.T) {
 			requireText(t, name, e)
 		})
 	}
-}
-
-func TestSwitchAsJSON(t *testing.T) {
-	w := newWorld(t).Node("node-a", "H100-80GB", 1)
-	w.GPUNodes(gpunodes.WithProfile("node-a", "dynamic")).Pod(pending.Request("gpu", pending.Small))
-	var b bytes.Buffer
-	require.NoError(t, picture.WriteJSON(&b, w.Explain()))
-	var e struct {
-		Nodes []struct {
-			Profile struct{ Desired, Applied, State string }
-		}
-	}
-	require.NoError(t, json.Unmarshal(b.Bytes(), &e))
-	assert.Equal(t, "dynamic", e.Nodes[0].Profile.Applied)
-	assert.Equal(t, "Idle", e.Nodes[0].Profile.State)
 }

@@ -38,9 +38,9 @@ const (
 type Unread struct {
 	Resource Resource `json:"resource"`
 	// Cause is the reason: "you are not allowed to list nodes".
-	Cause string `json:"cause"`
+	Cause string `json:"message"`
 	// Undetermined is what cannot be determined without it.
-	Undetermined string `json:"undetermined"`
+	Undetermined string `json:"consequence"`
 }
 
 var undetermined = map[Resource]string{

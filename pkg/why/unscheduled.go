@@ -165,9 +165,7 @@ func (e *Explanation) doubtful(in *Input, nodes string, doubts []string) {
 	}
 	e.say(NoRoom, "%s waits for a device, according to Tranche's controller, which sees all objects (%s). As far as you may see, its devices are free on %s.", e.who(), event.Reason, nodes)
 	e.Answer = event.Reason
-	e.Quotes = append(e.Quotes, Quote{
-		Who: speaker(*event) + " about the pod " + e.Pod, Reason: event.Reason, Age: ageOf(in.Now, last(*event)), Message: event.Message,
-	})
+	e.Quotes = append(e.Quotes, quoteOf(*event, in.Now))
 }
 
 // roomNow explains devices that would fit now. The scheduler may not have tried again since then, so

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -31,25 +32,18 @@ func TestHardwareCommand(t *testing.T) {
 	assert.Regexp(t, foreign+" +MIG-[-0-9a-f]+ +not made by Tranche: nvidia-smi mig -i "+pci, text)
 	assert.Contains(t, text, "as long as process 4711, which no claim explains, uses the GPU")
 
-	var told struct {
-		GPUs []struct {
-			Name      string
-			Obstacles []string
-			Devices   []struct{ Name, Owner string }
-		}
-	}
+	var told node.HardwareReport
 	text = s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(text), &told), text)
 	require.Len(t, told.GPUs, 8)
-	owners := map[string]string{}
+	holders := map[string]string{}
 	for _, g := range told.GPUs {
 		assert.Equal(t, g.Name == gpu.NameOf(idle), len(g.Obstacles) > 0, g.Name)
 		for _, d := range g.Devices {
-			owners[d.Name] = d.Owner
+			holders[d.Name] = d.Claim
 		}
 	}
-	assert.Len(t, owners, 2, text)
-	assert.Equal(t, owner, owners[device])
+	assert.Equal(t, map[string]string{device: s.claims(pod)[0].Name, foreign: ""}, holders, text)
 	s.clearFaults(nodeA)
 	s.byHand(action{Remove: foreign})
 }

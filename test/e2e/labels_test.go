@@ -89,7 +89,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	s.waitGone("before")
 	n := s.waitFollows(nodeA, "mig-parted.balanced-a")
-	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(t, v1beta1.FromLabel, n.Status.Applied.Source)
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")

@@ -121,7 +121,7 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 	})
 	s.labelNode(nodeB, names.LabelNosOlder, "mig")
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
-	assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(s.t, v1beta1.FromLabel, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, v1beta1.MIGModeEnabled, g.MIGMode, g.Name)
 	}
@@ -151,7 +151,7 @@ func (s *suite) migrateKaiwo() {
 	modes := func(profile, want string) {
 		s.t.Helper()
 		n := s.waitGPUNode(nodeC, "follows "+profile, follows(profile))
-		assert.Equal(s.t, v1beta1.FromSpec, n.Status.Applied.Source)
+		assert.Equal(s.t, v1beta1.FromLabel, n.Status.Applied.Source)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(s.t, want, cluster.ModeText(g.GPUModes), g.Name)
 		}

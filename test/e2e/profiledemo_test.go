@@ -117,7 +117,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 			return list.Items
 		}, "pod "+name, "EvictedForSwitch", []string{"Asked to leave", "profile cpx-nps4"})
 	}
-	require.EqualValues(s.t, count, n.Status.History[0].EvictedPods, gpuNodeText(n))
+	require.EqualValues(s.t, count, n.Status.History[0].EvictedPodCount, gpuNodeText(n))
 	s.requireSame(without)
 
 	s.kubectl("delete", "-f", filepath.Join(repository, "demo", "profile-cpx-nps4"))
@@ -215,7 +215,7 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	for _, part := range []string{"profile demo-budget could not be applied", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is unchanged"} {
 		assert.Contains(s.t, said, part)
 	}
-	assert.Zero(s.t, n.Status.History[0].EvictedPods)
+	assert.Zero(s.t, n.Status.History[0].EvictedPodCount)
 	require.Len(s.t, n.Status.Switch.Blockers, 1)
 	assert.Equal(s.t, serving.UID, n.Status.Switch.Blockers[0].UID)
 	s.requireSame(serving)

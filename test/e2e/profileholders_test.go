@@ -32,7 +32,7 @@ func TestPodsThatShareAClaimLeave(t *testing.T) {
 
 	s.setProfileLabel(nodeA, "cut-in-three")
 	n := s.waitFollows(nodeA, "cut-in-three")
-	assert.GreaterOrEqual(t, n.Status.History[0].EvictedPods, int32(2))
+	assert.GreaterOrEqual(t, n.Status.History[0].EvictedPodCount, int32(2))
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 	assert.Zero(t, s.ready("pair"))
 

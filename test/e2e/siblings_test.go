@@ -30,14 +30,14 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 
 			s.setProfileLabel(test.node, "undivided")
 			n := s.waitFollows(test.node, "undivided")
-			var results []string
+			var results []v1beta1.SwitchResult
 			for _, r := range n.Status.History {
 				if r.ToProfileName == "undivided" && r.FromProfileName == "" {
 					results = append(results, r.Result)
 				}
 			}
-			assert.Equal(t, []string{v1beta1.ResultSucceeded}, results, "the first attempt succeeds")
-			assert.EqualValues(t, 1, n.Status.History[0].EvictedPods)
+			assert.Equal(t, []v1beta1.SwitchResult{v1beta1.ResultSucceeded}, results, "the first attempt succeeds")
+			assert.EqualValues(t, 1, n.Status.History[0].EvictedPodCount)
 			assert.Zero(t, s.ready("displaced"))
 			assert.Zero(t, s.machine(nodeA).instances())
 			assert.Empty(t, s.records(test.node))

@@ -37,12 +37,12 @@ type situation struct {
 // answered is what is used of the JSON of an explanation.
 type answered struct {
 	State    string     `json:"state"`
-	Answer   string     `json:"answer"`
-	Summary  string     `json:"summary"`
+	Answer   string     `json:"reason"`
+	Summary  string     `json:"message"`
 	Pods     []answered `json:"pods"`
 	Exceeded []struct {
-		Quota string `json:"quota"`
-	} `json:"exceeded"`
+		Quota string `json:"quotaName"`
+	} `json:"exceededQuotas"`
 }
 
 // What the scheduler, other controllers and the API server say of objects that wait has its answer: for

@@ -24,9 +24,9 @@ func WithProfile(name, profile string, rules ...v1beta1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
 	snapshot := ours.Snapshot(profile, rules)
-	snapshot.Source, snapshot.Hash = v1beta1.FromSpec, "hash-"+profile
+	snapshot.Source, snapshot.Hash = v1beta1.FromLabel, "hash-"+profile
 	if profile == "" {
-		snapshot.Source = v1beta1.FromDefault
+		snapshot.Source = v1beta1.FromNone
 	}
 	applied := snapshot
 	if profile != "" {
@@ -75,7 +75,7 @@ func (n *Node) Switches(state v1beta1.State, to, doing string, gpus ...string) *
 	n.Status.State = state
 	n.Spec.ProfileName = to
 	n.Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=" + to}
-	n.Status.Desired = &v1beta1.ProfileSnapshot{ProfileName: to, Source: v1beta1.FromSpec, Hash: "hash-" + to}
+	n.Status.Desired = &v1beta1.ProfileSnapshot{ProfileName: to, Source: v1beta1.FromLabel, Hash: "hash-" + to}
 	n.Status.Switch = &v1beta1.Switch{
 		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
 		StartTime: at(-3 * time.Minute), StateChangeTime: at(-2 * time.Minute), DeadlineTime: &deadline,
@@ -105,14 +105,18 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 	}
 	n.Says(names.ConditionReady, false, reason, message)
 	n.Says(names.ConditionSwitching, false, string(v1beta1.Failed), "no switch is in progress")
-	return n.Had(n.Status.Applied.ProfileName, to, v1beta1.ResultFailed, reason, message, 10*time.Minute, 1)
+	result := v1beta1.ResultNotStarted
+	if reason == names.ReasonRollbackFailed {
+		result = v1beta1.ResultRollbackFailed
+	}
+	return n.Had(n.Status.Applied.ProfileName, to, result, reason, message, 10*time.Minute, 1)
 }
 
 // Had adds a switch to the history, as the newest.
-func (n *Node) Had(from, to, result, reason, message string, took time.Duration, evicted int32) *Node {
+func (n *Node) Had(from, to string, result v1beta1.SwitchResult, reason, message string, took time.Duration, evicted int32) *Node {
 	n.Status.History = append([]v1beta1.SwitchRecord{{
 		FromProfileName: from, ToProfileName: to, Result: result, Reason: reason, Message: message,
-		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPods: evicted,
+		StartTime: at(-time.Hour), Duration: metav1.Duration{Duration: took}, EvictedPodCount: evicted,
 	}}, n.Status.History...)
 	return n
 }

@@ -169,20 +169,12 @@ func (a Ask) Label() string {
 }
 
 // amounts returns what the claim asks for, by capacity.
-func (a Ask) amounts() map[string]string {
-	out := map[string]string{}
-	if a.Memory > 0 {
-		out[names.CapacityMemory] = resource.NewQuantity(a.Memory, resource.BinarySI).String()
+func (a Ask) amounts() cluster.Amounts {
+	out := cluster.Amounts{
+		names.CapacityMemory: *resource.NewQuantity(a.Memory, resource.BinarySI), names.CapacityFraction: *resource.NewMilliQuantity(a.Fraction, resource.DecimalSI),
+		names.CapacityComputePercent: *resource.NewQuantity(a.Compute, resource.DecimalSI), names.CapacityClients: *resource.NewQuantity(a.Clients, resource.DecimalSI),
 	}
-	if a.Fraction > 0 {
-		out[names.CapacityFraction] = decimal(a.Fraction)
-	}
-	if a.Compute > 0 {
-		out[names.CapacityComputePercent] = strconv.FormatInt(a.Compute, 10)
-	}
-	if a.Clients > 0 {
-		out[names.CapacityClients] = strconv.FormatInt(a.Clients, 10)
-	}
+	maps.DeleteFunc(out, func(_ string, q resource.Quantity) bool { return q.IsZero() })
 	return out
 }
 
@@ -192,7 +184,7 @@ func (a Ask) String() string {
 	if a.Profile != "" {
 		of = "a partition " + a.Profile
 	}
-	text := strings.Join(cluster.Amounts(a.amounts(), true), ", ")
+	text := strings.Join(a.amounts().Texts(true), ", ")
 	if a.Memory == 0 && a.Fraction == 0 {
 		text = strings.TrimSuffix("one replica, by "+a.By.Word()+", "+text, ", ")
 	}
@@ -207,7 +199,12 @@ func (a Ask) capacity() string {
 	}
 	out := "            capacity:\n              requests:\n"
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
-		out += fmt.Sprintf("                %s: %q\n", name, amounts[name])
+		q := amounts[name]
+		text := q.String()
+		if name == names.CapacityFraction {
+			text = decimal(a.Fraction)
+		}
+		out += fmt.Sprintf("                %s: %q\n", name, text)
 	}
 	return out
 }
@@ -250,7 +247,7 @@ func (a Ask) never(s *Snapshot) string {
 		if name == names.CapacityMemory {
 			format = resource.BinarySI
 		}
-		return strings.Join(cluster.Amounts(map[string]string{name: resource.NewQuantity(n, format).String()}, true), "")
+		return strings.Join(cluster.Amounts{name: *resource.NewQuantity(n, format)}.Texts(true), "")
 	}
 	switch {
 	case !seen:

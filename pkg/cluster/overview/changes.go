@@ -1,6 +1,7 @@
 package overview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func Changes(before, after *cluster.Summary) []string {
 // Line returns a summary in one line.
 func Line(s *cluster.Summary) string {
 	o := Of(s)
-	parts := []string{text.Count(o.NodeCount, "node"), text.Count(o.GPUCount, "GPU")}
+	parts := []string{text.Count(len(s.Nodes), "node"), text.Count(s.GPUCount(), "GPU")}
 	for _, state := range o.States {
 		parts = append(parts, fmt.Sprintf("%d %s", state.Count, state.State))
 	}
@@ -59,12 +60,8 @@ func waiting(s *cluster.Summary) string {
 
 func nodeChanges(was, is *cluster.Node) []string {
 	var out []string
-	if was.State != is.State {
-		state := is.State
-		if state == "" {
-			state = "ready"
-		}
-		out = append(out, state)
+	if is.State() != was.State() {
+		out = append(out, cmp.Or(is.State(), "ready"))
 	}
 	if text := profileText(is); text != "" && text != profileText(was) {
 		out = append(out, text)
@@ -153,7 +150,7 @@ func holds(g *cluster.GPU) []string {
 func taints(g *cluster.GPU) []string {
 	var out []string
 	for i := range g.Taints {
-		out = append(out, Taint(&g.Taints[i]))
+		out = append(out, g.Taints[i].String())
 	}
 	return out
 }

@@ -79,7 +79,7 @@ func mark(n *cluster.Node, g *cluster.GPU) Mark {
 		return MarkProblem
 	case p != nil && p.Switching() && (g.Change != "" || p.KeepsOff(g.Name)), tainted(names.TaintSwitching):
 		return MarkSwitching
-	case g.Incomplete != "", has(cluster.Unknown):
+	case g.MissingSlices > 0, has(cluster.Unknown):
 		return MarkUnknown
 	case !n.TakesPods(), has(cluster.Blocked) && !has(cluster.Free):
 		return MarkBlocked
@@ -131,8 +131,8 @@ func (n *Node) Says() string {
 	if len(facts) > 0 {
 		text += "; " + strings.Join(facts, ", ")
 	}
-	if n.State != "" {
-		text += " (" + n.State + ")"
+	if state := n.State(); state != "" {
+		text += " (" + state + ")"
 	}
 	return text
 }

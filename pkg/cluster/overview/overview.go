@@ -2,23 +2,19 @@ package overview
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Overview is what `kubectl tranche --summary` shows. Its JSON form is what `kubectl tranche
-// --summary -o json` prints: fields may be added, and never change their meaning.
+// Overview is what `kubectl tranche --summary` shows. `-o json` prints its JSON form.
 type Overview struct {
-	NodeCount int `json:"nodeCount"`
-	GPUCount  int `json:"gpuCount"`
 	// States counts the nodes by state, the best first.
 	States []StateCount `json:"states"`
 	Models []Model      `json:"models"`
 	// Trouble has the nodes that somebody should look at, by name.
-	Trouble []Trouble `json:"trouble,omitempty"`
+	Trouble []Trouble `json:"nodesInTrouble,omitempty"`
 	// Waiting are the claims and pods that wait for a device.
 	Waiting []cluster.Waiting `json:"waiting,omitempty"`
 	// Partial is set if not all claims could be read, so that free capacity is not known.
@@ -35,41 +31,41 @@ type StateCount struct {
 // Model sums up the GPUs of one model.
 type Model struct {
 	// Name is the product name, empty if the driver does not tell it.
-	Name   string `json:"name"`
+	Name   string `json:"productName"`
 	Vendor string `json:"vendor,omitempty"`
-	Nodes  int    `json:"nodes"`
-	GPUs   int    `json:"gpus"`
+	Nodes  int    `json:"nodeCount"`
+	GPUs   int    `json:"gpuCount"`
 	// Unused is how many GPUs nobody holds any part of, nil if not all claims could be read.
-	Unused *int   `json:"unused,omitempty"`
+	Unused *int   `json:"unusedGPUs,omitempty"`
 	Memory Memory `json:"memory"`
 	// Held counts the devices that claims hold, and the claims that hold shares.
-	Held []Held `json:"held,omitempty"`
+	Held []Held `json:"allocatedDevices,omitempty"`
 	// Fits is how often each placement would still fit, each counted alone.
-	Fits []cluster.Fit `json:"fits,omitempty"`
+	Fits []cluster.Fit `json:"freeDevices,omitempty"`
 }
 
 // Held is how many devices of one kind are held.
 type Held struct {
-	Label string `json:"label"`
-	Count int    `json:"count"`
+	cluster.DeviceKind
+	Count int `json:"count"`
 }
 
 // Memory is the memory of GPUs by what can be done with it. A part of a GPU counts as the part of
 // its memory.
 type Memory struct {
-	TotalBytes int64 `json:"totalBytes"`
-	HeldBytes  int64 `json:"heldBytes"`
-	FreeBytes  int64 `json:"freeBytes"`
+	TotalBytes cluster.Bytes `json:"total"`
+	HeldBytes  cluster.Bytes `json:"allocated"`
+	FreeBytes  cluster.Bytes `json:"free"`
 	// BlockedBytes cannot be allocated because of a taint or because the node takes no pods,
 	// LeftoverBytes because no placement is left that fits, and of UnknownBytes nothing is known.
-	BlockedBytes  int64 `json:"blockedBytes,omitempty"`
-	LeftoverBytes int64 `json:"leftoverBytes,omitempty"`
-	UnknownBytes  int64 `json:"unknownBytes,omitempty"`
+	BlockedBytes  cluster.Bytes `json:"blocked,omitempty"`
+	LeftoverBytes cluster.Bytes `json:"leftover,omitempty"`
+	UnknownBytes  cluster.Bytes `json:"unknown,omitempty"`
 }
 
 // Of sums up the nodes of a summary.
 func Of(s *cluster.Summary) Overview {
-	o := Overview{NodeCount: len(s.Nodes), States: []StateCount{}, Models: []Model{}, Waiting: s.Waiting, Partial: s.Partial, Notes: s.Notes}
+	o := Overview{States: []StateCount{}, Models: []Model{}, Waiting: s.Waiting, Partial: s.Partial, Notes: s.Notes}
 	states, models := map[State]int{}, map[string][]cluster.GPU{}
 	nodes := map[string]int{}
 	for i := range s.Nodes {
@@ -79,7 +75,6 @@ func Of(s *cluster.Summary) Overview {
 		if state.Trouble() {
 			o.Trouble = append(o.Trouble, Trouble{Node: n.Name, State: state, Reasons: reasons})
 		}
-		o.GPUCount += len(n.GPUs)
 		here := map[string]bool{}
 		for j := range n.GPUs {
 			model := n.GPUs[j].ProductName
@@ -126,7 +121,7 @@ func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
 
 func newModel(name string, nodes int, gpus []cluster.GPU, partial bool) Model {
 	m := Model{Name: name, Nodes: nodes, GPUs: len(gpus)}
-	held, unused := map[string]int{}, 0
+	held, unused := map[cluster.DeviceKind]int{}, 0
 	for i := range gpus {
 		g := &gpus[i]
 		m.Vendor = cmp.Or(m.Vendor, g.Vendor)
@@ -134,7 +129,7 @@ func newModel(name string, nodes int, gpus []cluster.GPU, partial bool) Model {
 		used := false
 		for _, h := range g.Held {
 			if n := holders(h); n > 0 {
-				held[h.Label] += n
+				held[h.DeviceKind] += n
 				used = true
 			}
 		}
@@ -146,10 +141,10 @@ func newModel(name string, nodes int, gpus []cluster.GPU, partial bool) Model {
 		m.Unused = &unused
 	}
 	m.Fits = cluster.Plain(cluster.Sum(gpus))
-	for _, label := range slices.Sorted(maps.Keys(held)) {
-		m.Held = append(m.Held, Held{label, held[label]})
+	for kind, count := range held {
+		m.Held = append(m.Held, Held{kind, count})
 	}
-	slices.SortStableFunc(m.Held, func(a, b Held) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortFunc(m.Held, func(a, b Held) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Label, b.Label)) })
 	return m
 }
 
@@ -161,7 +156,7 @@ func holders(h cluster.Held) int {
 			n++
 		}
 	}
-	if h.Type != string(gpu.TypeShare) {
+	if h.Type != gpu.TypeShare {
 		return min(n, 1)
 	}
 	return n
@@ -173,10 +168,10 @@ func MemoryOf(g *cluster.GPU) Memory {
 	if g.Positions == 0 {
 		return m
 	}
-	sums := map[cluster.State]int64{}
+	sums := map[cluster.State]cluster.Bytes{}
 	for _, s := range g.Bar {
-		sums[s.State] += g.MemoryBytes * int64(s.Start+s.Size) / int64(g.Positions)
-		sums[s.State] -= g.MemoryBytes * int64(s.Start) / int64(g.Positions)
+		sums[s.State] += g.MemoryBytes * cluster.Bytes(s.Start+s.Size) / cluster.Bytes(g.Positions)
+		sums[s.State] -= g.MemoryBytes * cluster.Bytes(s.Start) / cluster.Bytes(g.Positions)
 	}
 	m.HeldBytes, m.FreeBytes, m.BlockedBytes = sums[cluster.Taken], sums[cluster.Free], sums[cluster.Blocked]
 	m.LeftoverBytes, m.UnknownBytes = sums[cluster.Leftover], sums[cluster.Unknown]

@@ -13,16 +13,15 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
-const gib = int64(1) << 30
+const gib = cluster.Bytes(1) << 30
 
 func TestOverview(t *testing.T) {
 	o := overview.Of(scenes.Fleet().Summary())
-	assert.Equal(t, 12, o.NodeCount)
-	assert.Equal(t, 36, o.GPUCount)
 	assert.Equal(t, []overview.StateCount{
 		{State: overview.Ready, Count: 6}, {State: overview.Cordoned, Count: 1}, {State: overview.Switching, Count: 1},
 		{State: overview.Failed, Count: 1}, {State: overview.Unhealthy, Count: 2}, {State: overview.NotReady, Count: 1},
@@ -30,7 +29,10 @@ func TestOverview(t *testing.T) {
 	h100 := o.Models[0]
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", h100.Name)
 	assert.Equal(t, []int{6, 24, 12}, []int{h100.Nodes, h100.GPUs, *h100.Unused})
-	assert.Equal(t, []overview.Held{{Label: "1g.10gb", Count: 6}, {Label: cluster.WholeGPU, Count: 6}}, h100.Held)
+	assert.Equal(t, []overview.Held{
+		{DeviceKind: cluster.DeviceKind{Label: "1g.10gb", Type: gpu.TypeMIG, Profile: "1g.10gb"}, Count: 6},
+		{DeviceKind: cluster.DeviceKind{Label: cluster.WholeGPU, Type: gpu.TypeGPU}, Count: 6},
+	}, h100.Held)
 	// 6 GPUs are held whole, and 6 have one position of eight held and one left over; two nodes
 	// take no pods.
 	assert.Equal(t, overview.Memory{TotalBytes: 24 * 80 * gib, HeldBytes: 540 * gib, LeftoverBytes: 60 * gib, FreeBytes: 880 * gib, BlockedBytes: 440 * gib}, h100.Memory)
@@ -94,7 +96,7 @@ func TestMemoryAddsUp(t *testing.T) {
 
 func TestStateOf(t *testing.T) {
 	taint := func(key string, effect resourceapi.DeviceTaintEffect) cluster.Node {
-		return cluster.Node{GPUs: []cluster.GPU{{Name: "gpu-a", Taints: []cluster.Taint{{Key: key, Effect: string(effect), Devices: 1, Of: 2}}}}}
+		return cluster.Node{GPUs: []cluster.GPU{{Name: "gpu-a", Taints: []cluster.Taint{{Key: key, Effect: effect, Devices: 1, Of: 2}}}}}
 	}
 	profile := func(n *gpunodes.Node) cluster.Node {
 		p := cluster.ProgressOf(&n.GPUNode)
@@ -114,7 +116,7 @@ func TestStateOf(t *testing.T) {
 		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},
 		"unhealthy":                {taint(names.TaintUnhealthy, resourceapi.DeviceTaintEffectNoExecute), overview.Unhealthy},
-		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{Incomplete: "1 of 2 slices are there"}}}, overview.Incomplete},
+		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{MissingSlices: 1}}}, overview.Incomplete},
 		"applied":                  {profile(gpunodes.WithProfile("node-a", "x")), overview.Ready},
 		"waits":                    {profile(waits), overview.Waiting},
 		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Waiting, "y", "waits")), overview.Waiting},

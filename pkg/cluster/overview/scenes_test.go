@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -129,7 +131,7 @@ func TestRoom(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	words := map[string]string{
-		"took":             overview.Took(&cluster.Switch{Seconds: 83.26}),
+		"took":             overview.Took(&v1beta1.SwitchRecord{Duration: metav1.Duration{Duration: 83260 * time.Millisecond}}),
 		"outcome":          overview.Outcome(&v1beta1.PlanNode{Reason: "Unhealthy", Message: "it does not answer"}),
 		"outcome, nothing": overview.Outcome(&v1beta1.PlanNode{}),
 		"complete":         string(overview.RolloutTone(&cluster.Rollout{Result: cluster.RolloutComplete})),

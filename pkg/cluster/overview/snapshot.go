@@ -51,8 +51,6 @@ type Node struct {
 	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.
 	Lost []cluster.Held
-	// History has the finished switches, the newest first.
-	History []cluster.Switch
 }
 
 // Rollout is a PartitionPlan.

@@ -52,10 +52,10 @@ func (s State) Trouble() bool { return slices.Index(order, s) > slices.Index(ord
 
 // Trouble is a node in a state of trouble.
 type Trouble struct {
-	Node  string `json:"node"`
+	Node  string `json:"nodeName"`
 	State State  `json:"state"`
 	// Reasons say what is wrong, of all states of trouble that hold. They may be missing.
-	Reasons []string `json:"reasons,omitempty"`
+	Reasons []string `json:"messages,omitempty"`
 }
 
 // StateOf returns the state of a node, and what speaks for it if it is in trouble.
@@ -88,14 +88,14 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 	if g.Problem != "" {
 		is(Unhealthy, "GPU "+g.Name+": "+g.Problem)
 	}
-	if g.Incomplete != "" {
-		is(Incomplete, "GPU "+g.Name+" is not published in full: "+g.Incomplete)
+	if g.MissingSlices > 0 {
+		is(Incomplete, "GPU "+g.Name+" "+notInFull(g))
 	}
 	for _, t := range g.Taints {
-		if t.Effect == string(resourceapi.DeviceTaintEffectNone) {
+		if t.Effect == resourceapi.DeviceTaintEffectNone {
 			continue
 		}
-		what := fmt.Sprintf("GPU %s: %d of %d devices have the taint %s", g.Name, t.Devices, t.Of, Taint(&t))
+		what := fmt.Sprintf("GPU %s: %d of %d devices have the taint %s", g.Name, t.Devices, t.Of, t)
 		switch t.Key {
 		case names.TaintSwitching, names.TaintDriverUpgrade:
 			is(Switching, "")

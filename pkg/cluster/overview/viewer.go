@@ -89,10 +89,10 @@ func (v Viewer) Outline(n *Node) *Node {
 	}
 	node := n.Node
 	if v.NoNodes {
-		node.State, node.NotReady, node.Cordoned = "", false, false
+		node.NotReady, node.Cordoned = false, false
 	}
 	if v.NoProfiles {
-		node.Profile, node.GPUs = nil, slices.Clone(node.GPUs)
+		node.Profile, node.Status, node.GPUs = nil, nil, slices.Clone(node.GPUs)
 		for i := range node.GPUs {
 			g := &node.GPUs[i]
 			g.HardwareMode, g.GPUState = v1beta1.GPUModes{}, cluster.GPUState{}
@@ -100,9 +100,6 @@ func (v Viewer) Outline(n *Node) *Node {
 	}
 	out := NewNode(node)
 	out.Version, out.Lost, out.Known = n.Version, n.Lost, n.Known
-	if !v.NoProfiles {
-		out.History = n.History
-	}
 	return out
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Product is a model of GPUs, and how many of them a node has.
@@ -56,14 +57,6 @@ func ShortName(gpu string) string {
 	return strings.TrimPrefix(gpuName.ReplaceAllString(gpu, "$1:$2:$3.$4"), "0000:")
 }
 
-// Taint returns a taint as kubectl writes it: "key=value:effect".
-func Taint(t *cluster.Taint) string {
-	if t.Value == "" {
-		return t.Key + ":" + t.Effect
-	}
-	return t.Key + "=" + t.Value + ":" + t.Effect
-}
-
 // Tone is how good or bad something is.
 type Tone string
 
@@ -90,10 +83,14 @@ func StateNotes(s cluster.GPUState) []Note {
 // NotesOf returns what keeps claims off a GPU, or soon will, beside its taints.
 func NotesOf(g *cluster.GPU) []Note {
 	out := StateNotes(g.GPUState)
-	if g.Incomplete != "" {
-		out = append(out, Note{"", "not published in full: " + g.Incomplete + ", the scheduler ignores the GPU until all are", Warn})
+	if g.MissingSlices > 0 {
+		out = append(out, Note{"", notInFull(g) + "; the scheduler ignores the GPU", Warn})
 	}
 	return out
+}
+
+func notInFull(g *cluster.GPU) string {
+	return "is not published in full: " + text.Count(int(g.MissingSlices), "ResourceSlice") + " missing"
 }
 
 // taintWords describe taints without a value.
@@ -113,7 +110,7 @@ func TaintNote(t *cluster.Taint) (note Note, source string) {
 	if t.Devices != t.Of {
 		extent = fmt.Sprintf("%d of %d devices", t.Devices, t.Of)
 	}
-	source = t.Key + ":" + t.Effect
+	source = t.Key + ":" + string(t.Effect)
 	if len(t.Rules) > 0 {
 		source += " by DeviceTaintRule " + strings.Join(t.Rules, ", ")
 	}
@@ -143,9 +140,7 @@ func Position(s cluster.State) string {
 }
 
 // Took returns how long a switch took.
-func Took(s *cluster.Switch) string {
-	return time.Duration(s.Seconds * float64(time.Second)).Round(time.Second / 10).String()
-}
+func Took(s *v1beta1.SwitchRecord) string { return s.Duration.Round(time.Second / 10).String() }
 
 // RolloutTone returns how good the end of a rollout is.
 func RolloutTone(r *cluster.Rollout) Tone {

@@ -130,7 +130,7 @@ func (w *world) change(name string, change func(*v1beta1.GPUNodeStatus)) {
 func (w *world) plan(name string, change ...func(*v1beta1.PartitionPlan)) {
 	w.t.Helper()
 	p := &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(noon)}}
-	p.Spec.ProfileName = "cpx"
+	p.Spec.ProfileName, p.Spec.NodeSelector = "cpx", &v1beta1.NodeSelector{}
 	for _, f := range change {
 		f(p)
 	}

@@ -26,9 +26,9 @@ func (e *evaluation) blocked(reason, message string, by []v1beta1.Blocker) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultFailed, reason, message)
+	e.fail(v1beta1.ResultNotStarted, reason, message)
 	isDevice := func(b v1beta1.Blocker) bool { return b.UID == "" }
-	if sw.EvictedPods > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
+	if sw.EvictedPodCount > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
 		return
 	}
 	sw.Blockers = by[:min(len(by), mostBlockers)]
@@ -76,7 +76,7 @@ func (e *evaluation) blockedText() string {
 	for i := range e.Blockers {
 		texts[i] = blockerText(&e.Blockers[i])
 	}
-	if e.Status.Switch.EvictedPods > 0 {
+	if e.Status.Switch.EvictedPodCount > 0 {
 		return "pods came that cannot be evicted: " + list(texts)
 	}
 	return "no pod was evicted, because these cannot be: " + list(texts)

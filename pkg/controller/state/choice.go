@@ -76,6 +76,8 @@ func NamedBy(gpuNode *v1beta1.GPUNode, controlPlane bool, plan *Given) Named {
 // Profile returns the name of the desired profile, and where it comes from.
 func (n Named) Profile() (string, v1beta1.Source) {
 	switch {
+	case n.spec != "" && n.from != "":
+		return n.spec, v1beta1.FromLabel
 	case n.spec != "":
 		return n.spec, v1beta1.FromSpec
 	case n.plan != nil:
@@ -89,7 +91,7 @@ func (n Named) who() string {
 	switch _, source := n.Profile(); {
 	case source == v1beta1.FromPlan:
 		return "PartitionPlan " + n.plan.Plan
-	case n.from != "":
+	case source == v1beta1.FromLabel:
 		return "the node's label " + n.from
 	}
 	return "the GPUNode's spec.profileName"
@@ -185,7 +187,7 @@ func WithoutNode(defaults v1beta1.SwitchPolicy) Choice {
 // noProfile returns the desired state of a node without a profile.
 func noProfile(hashes ...string) *v1beta1.ProfileSnapshot {
 	s := profile.Snapshot("", nil, hashes...)
-	s.Source = v1beta1.FromDefault
+	s.Source = v1beta1.FromNone
 	return &s
 }
 

@@ -25,11 +25,12 @@ func TestWhoSaysWhat(t *testing.T) {
 		source       v1beta1.Source
 		keep, says   string
 	}{
-		"nobody, no default":             {profiles: "cpx", want: "", source: v1beta1.FromDefault},
+		"nobody, no default":             {profiles: "cpx", want: "", source: v1beta1.FromNone},
 		"nobody":                         {profiles: "cpx default", want: "default", source: v1beta1.FromDefault},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1beta1.FromSpec},
 		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profileName names PartitionProfile spx, which does not exist; existing profiles: default"},
 		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
+		"by a label":                     {spec: spec("spx"), from: "a=spx", profiles: "spx", want: "spx", source: v1beta1.FromLabel},
 		"paused":                         {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Paused: true}, profiles: "cpx", want: "-", keep: names.ReasonPaused, says: "spec.paused is true"},
 		"paused by a label":              {spec: v1beta1.GPUNodeSpec{Paused: true}, from: "a=false", want: "-", keep: names.ReasonPaused, says: "spec.paused is true (set by the node's label a=false)"},
 		"control plane":                  {controlPlane: true, profiles: "default", want: "-", keep: names.ReasonControlPlaneNotNamed, says: "spec.profileName of its GPUNode is not set"},

@@ -166,7 +166,7 @@ func (e *evaluation) failedText() string {
 	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
 		return said + ". Set spec.switch.reboot: IfRequired in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
-	if sw.EvictedPods > 0 && sw.RetryTime == nil {
+	if sw.EvictedPodCount > 0 && sw.RetryTime == nil {
 		said += ". Pods were evicted for it, and are not evicted again automatically"
 	}
 	return said + ". It is retried when the profile, its policy, the GPUs or the plugin's settings change"

@@ -34,7 +34,7 @@ func triedAgain(sw *v1beta1.Switch, reason string) bool {
 	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonNeedsReset, names.ReasonDrainBlocked:
 		return false
 	case names.ReasonDrainDeadline:
-		if sw.EvictedPods > 0 {
+		if sw.EvictedPodCount > 0 {
 			return false
 		}
 	}
@@ -48,7 +48,7 @@ func (e *evaluation) stop(reason, message string) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultFailed, reason, message)
+	e.fail(v1beta1.ResultNotStarted, reason, message)
 }
 
 // rollBack has the plugin restore the previous profile.
@@ -64,7 +64,7 @@ func (e *evaluation) because(reason, message string) {
 }
 
 // fail ends a switch without success.
-func (e *evaluation) fail(result, reason, message string) {
+func (e *evaluation) fail(result v1beta1.SwitchResult, reason, message string) {
 	sw := e.Status.Switch
 	e.because(reason, message)
 	e.record(result)
@@ -104,15 +104,15 @@ func (e *evaluation) rest() {
 func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 	last := e.Status.Switch
 	e.begin(desired, last.Attempt+1)
-	e.Status.Switch.Withhold = last.EvictedPods > 0
+	e.Status.Switch.Withhold = last.EvictedPodCount > 0
 }
 
 // record adds a switch to the history.
-func (e *evaluation) record(result string) {
+func (e *evaluation) record(result v1beta1.SwitchResult) {
 	sw := e.Status.Switch
 	r := v1beta1.SwitchRecord{
 		FromProfileName: sw.From.ProfileName, ToProfileName: sw.To.ProfileName, Result: result, Reason: sw.Reason, Message: text.Cut(sw.Message, v1beta1.MaxRecordMessage),
-		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPods: sw.EvictedPods,
+		StartTime: sw.StartTime, Duration: metav1.Duration{Duration: e.Now.Sub(sw.StartTime.Time).Round(time.Millisecond)}, EvictedPodCount: sw.EvictedPodCount,
 		Repair: sw.From.Hash == sw.To.Hash,
 	}
 	if sw.From.ProfileName == "" && sw.To.ProfileName == "" && result == v1beta1.ResultSucceeded {
@@ -152,7 +152,7 @@ func (e *evaluation) abandon() bool {
 		return false
 	}
 	if disturbing(e.Status.State) {
-		e.record(v1beta1.ResultFailed)
+		e.record(v1beta1.ResultNotStarted)
 	}
 	kept := e.Status.RequestsTaints()
 	e.rest()

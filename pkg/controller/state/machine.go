@@ -102,7 +102,7 @@ func (m *Machine) Next(gpuNode *v1beta1.GPUNode, f *Facts) Step {
 		e.node = &v1beta1.NodeReport{}
 	}
 	if e.Status.Switch != nil {
-		e.Status.Switch.EvictedPods += f.Evicted
+		e.Status.Switch.EvictedPodCount += f.Evicted
 	}
 	e.setDesired()
 	switch e.Status.State {

@@ -23,8 +23,8 @@ func TestEveryEdge(t *testing.T) {
 		node   *v1beta1.GPUNode
 		facts  *Facts
 		state  v1beta1.State
-		reason string // of the switch, or of the record if it is over
-		result string // of the record
+		reason string               // of the switch, or of the record if it is over
+		result v1beta1.SwitchResult // of the record
 		evict  bool
 		force  bool
 	}{
@@ -39,9 +39,9 @@ func TestEveryEdge(t *testing.T) {
 		"a status that somebody has cut":           {node: inState(v1beta1.Draining, func(n *v1beta1.GPUNode) { n.Status.Switch = nil }), facts: after(soon), state: v1beta1.Idle},
 		"planning, no answer yet":                  {node: inState(v1beta1.Planning, answers(v1beta1.Applying, v1beta1.TaskDone)), facts: after(soon), state: v1beta1.Planning},
 		"planning, the answer is an old one":       {node: inState(v1beta1.Planning, func(n *v1beta1.GPUNode) { n.Status.Node.Task.SwitchID = "0" }), facts: after(soon), state: v1beta1.Planning},
-		"planning, no answer":                      {node: inState(v1beta1.Planning, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
-		"planning, refused":                        {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultFailed},
-		"planning, failed":                         {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskFailed, names.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1beta1.Failed, reason: names.ReasonHardwareFailed, result: v1beta1.ResultFailed},
+		"planning, no answer":                      {node: inState(v1beta1.Planning, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultNotStarted},
+		"planning, refused":                        {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultNotStarted},
+		"planning, failed":                         {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskFailed, names.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1beta1.Failed, reason: names.ReasonHardwareFailed, result: v1beta1.ResultNotStarted},
 		"planned, nobody is disturbed":             {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskPlanned)), facts: after(soon, admitted), state: v1beta1.Applying},
 		"planned, nobody is disturbed, no room":    {node: inState(v1beta1.Planning, answers(v1beta1.Planning, v1beta1.TaskPlanned)), facts: after(soon), state: v1beta1.Waiting},
 		"planned, there is room":                   {node: inState(v1beta1.Planning), facts: after(soon, admitted), state: v1beta1.Tainted},
@@ -58,22 +58,22 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, the answer is to another order":  {node: inState(v1beta1.Tainted, func(n *v1beta1.GPUNode) { n.Status.Switch.TaintGeneration = 2 }), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, not published":                   {node: inState(v1beta1.Tainted, unpublished), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, published for another switch":    {node: inState(v1beta1.Tainted, func(n *v1beta1.GPUNode) { n.Status.Node.PublishedTaints.SwitchID = "0" }), facts: after(soon, held), state: v1beta1.Tainted},
-		"tainted, never published":                 {node: inState(v1beta1.Tainted, unpublished), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
-		"tainted, no answer":                       {node: inState(v1beta1.Tainted, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultFailed},
-		"tainted, it does not fit any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskRefused)), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultFailed},
-		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidReport, result: v1beta1.ResultFailed},
+		"tainted, never published":                 {node: inState(v1beta1.Tainted, unpublished), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultNotStarted},
+		"tainted, no answer":                       {node: inState(v1beta1.Tainted, answers("", "")), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonPluginSilent, result: v1beta1.ResultNotStarted},
+		"tainted, it does not fit any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskRefused)), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonProfileDoesNotFit, result: v1beta1.ResultNotStarted},
+		"tainted, a GPU of somebody else":          {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1beta1.Failed, reason: names.ReasonInvalidReport, result: v1beta1.ResultNotStarted},
 		"tainted, another GPU changes, too":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, another GPU shrinks":             {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1beta1.Tainted},
 		"tainted, nothing changes any more":        {node: inState(v1beta1.Tainted, plans(v1beta1.TaskPlanned, changes())), facts: after(soon, held), state: v1beta1.Applying},
 		"tainted, the node not yet":                {node: inState(v1beta1.Tainted), facts: after(soon, without), state: v1beta1.Tainted},
-		"tainted, the node cannot be":              {node: inState(v1beta1.Tainted), facts: after(minute, without), state: v1beta1.Failed, reason: names.ReasonTaintFailed, result: v1beta1.ResultFailed},
+		"tainted, the node cannot be":              {node: inState(v1beta1.Tainted), facts: after(minute, without), state: v1beta1.Failed, reason: names.ReasonTaintFailed, result: v1beta1.ResultNotStarted},
 		"tainted, pods are there":                  {node: inState(v1beta1.Tainted), facts: after(soon, held), state: v1beta1.Draining},
 		"tainted, a pod cannot leave now":          {node: inState(v1beta1.Tainted), facts: after(soon, held, blocks("u1")), state: v1beta1.Tainted},
-		"tainted, a pod cannot leave":              {node: inState(v1beta1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1beta1.Failed, reason: names.ReasonDrainBlocked, result: v1beta1.ResultFailed},
+		"tainted, a pod cannot leave":              {node: inState(v1beta1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1beta1.Failed, reason: names.ReasonDrainBlocked, result: v1beta1.ResultNotStarted},
 		"tainted to reboot, a pod cannot leave":    {node: inState(v1beta1.Tainted, toReboot), facts: after(blockedPatience, held, blocks("u1")), state: v1beta1.RollingBack, reason: names.ReasonDrainBlocked},
 		"tainted, it is not known who is there":    {node: inState(v1beta1.Tainted), facts: after(soon, func(f *Facts) { f.Unseen = "no" }), state: v1beta1.Tainted},
 		"tainted, nobody is there":                 {node: inState(v1beta1.Tainted), facts: after(soon), state: v1beta1.Applying},
-		"tainted, something else is wanted":        {node: inState(v1beta1.Tainted), facts: after(soon, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultFailed},
+		"tainted, something else is wanted":        {node: inState(v1beta1.Tainted), facts: after(soon, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultNotStarted},
 		"draining":                                 {node: inState(v1beta1.Draining), facts: after(soon, held), state: v1beta1.Draining, evict: true},
 		"draining, the plan is lost":               {node: inState(v1beta1.Draining, func(n *v1beta1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1beta1.Draining},
 		"draining, held on the node only":          {node: inState(v1beta1.Draining, func(n *v1beta1.GPUNode) { n.Status.Node.GPUs[0].HeldDevices = []string{gpuA} }), facts: after(soon), state: v1beta1.Draining},
@@ -84,14 +84,14 @@ func TestEveryEdge(t *testing.T) {
 		"draining, gone":                           {node: inState(v1beta1.Draining), facts: after(soon), state: v1beta1.Applying},
 		"draining, gone when it was too late":      {node: inState(v1beta1.Draining), facts: after(long), state: v1beta1.Applying},
 		"draining, gone but not tainted":           {node: inState(v1beta1.Draining), facts: after(soon, without), state: v1beta1.Draining},
-		"draining, too late":                       {node: inState(v1beta1.Draining), facts: after(10*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultFailed},
+		"draining, too late":                       {node: inState(v1beta1.Draining), facts: after(10*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultNotStarted},
 		"draining, too late, forced":               {node: inState(v1beta1.Draining, force), facts: after(10*time.Minute, held), state: v1beta1.Draining, evict: true, force: true},
-		"draining, too late for force":             {node: inState(v1beta1.Draining, force), facts: after(15*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultFailed},
-		"draining, something else is wanted":       {node: inState(v1beta1.Draining), facts: after(soon, held, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultFailed},
-		"draining, paused":                         {node: inState(v1beta1.Draining), facts: after(soon, held, keeps(names.ReasonPaused)), state: v1beta1.Idle, reason: names.ReasonPaused, result: v1beta1.ResultFailed},
-		"draining, another owner":                  {node: inState(v1beta1.Draining, owned), facts: after(soon, held), state: v1beta1.Idle, reason: names.ReasonOtherSystem, result: v1beta1.ResultFailed},
+		"draining, too late for force":             {node: inState(v1beta1.Draining, force), facts: after(15*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultNotStarted},
+		"draining, something else is wanted":       {node: inState(v1beta1.Draining), facts: after(soon, held, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultNotStarted},
+		"draining, paused":                         {node: inState(v1beta1.Draining), facts: after(soon, held, keeps(names.ReasonPaused)), state: v1beta1.Idle, reason: names.ReasonPaused, result: v1beta1.ResultNotStarted},
+		"draining, another owner":                  {node: inState(v1beta1.Draining, owned), facts: after(soon, held), state: v1beta1.Idle, reason: names.ReasonOtherSystem, result: v1beta1.ResultNotStarted},
 		"draining, the profile was deleted":        {node: inState(v1beta1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1beta1.Applying},
-		"draining, a profile that is not there":    {node: inState(v1beta1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1beta1.Idle, reason: names.ReasonProfileNotFound, result: v1beta1.ResultFailed},
+		"draining, a profile that is not there":    {node: inState(v1beta1.Draining), facts: after(soon, keeps(names.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1beta1.Idle, reason: names.ReasonProfileNotFound, result: v1beta1.ResultNotStarted},
 		"applying":                                 {node: inState(v1beta1.Applying), facts: after(minute), state: v1beta1.Applying},
 		"applying, something else is wanted":       {node: inState(v1beta1.Applying), facts: after(minute, wants("newer")), state: v1beta1.Applying},
 		"applying, paused":                         {node: inState(v1beta1.Applying), facts: after(minute, keeps(names.ReasonPaused)), state: v1beta1.Applying},
@@ -123,9 +123,9 @@ func TestEveryEdge(t *testing.T) {
 		"rolling back, another owner":              {node: inState(v1beta1.RollingBack, owned), facts: after(minute), state: v1beta1.RollingBack},
 		"rolled back":                              {node: inState(v1beta1.RollingBack, answers(v1beta1.RollingBack, v1beta1.TaskDone), because), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonInUse, result: v1beta1.ResultRolledBack},
 		"rolled back, not verified":                {node: inState(v1beta1.RollingBack, follows("new"), answers(v1beta1.RollingBack, v1beta1.TaskDone)), facts: after(minute), state: v1beta1.RollingBack},
-		"rolled back, never verified":              {node: inState(v1beta1.RollingBack, follows("new"), answers(v1beta1.RollingBack, v1beta1.TaskDone)), facts: after(long), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultFailed},
-		"not rolled back":                          {node: inState(v1beta1.RollingBack, answers(v1beta1.RollingBack, v1beta1.TaskFailed)), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultFailed},
-		"rolling back for ever":                    {node: inState(v1beta1.RollingBack), facts: after(long), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultFailed},
+		"rolled back, never verified":              {node: inState(v1beta1.RollingBack, follows("new"), answers(v1beta1.RollingBack, v1beta1.TaskDone)), facts: after(long), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultRollbackFailed},
+		"not rolled back":                          {node: inState(v1beta1.RollingBack, answers(v1beta1.RollingBack, v1beta1.TaskFailed)), facts: after(minute), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultRollbackFailed},
+		"rolling back for ever":                    {node: inState(v1beta1.RollingBack), facts: after(long), state: v1beta1.Failed, reason: names.ReasonRollbackFailed, result: v1beta1.ResultRollbackFailed},
 		"failed, too early":                        {node: inState(v1beta1.Failed, retryAt(minute), because), facts: after(soon), state: v1beta1.Failed, reason: names.ReasonInUse},
 		"failed, again":                            {node: inState(v1beta1.Failed, retryAt(minute)), facts: after(minute), state: v1beta1.Planning},
 		"failed, something else is wanted":         {node: inState(v1beta1.Failed, retryAt(long)), facts: after(soon, wants("newer")), state: v1beta1.Planning},
@@ -160,7 +160,8 @@ func TestEveryEdge(t *testing.T) {
 			}
 			assert.Equal(t, tt.evict, step.Evict, "evict")
 			assert.Equal(t, tt.force, step.Force, "force")
-			var reason, result string
+			var reason string
+			var result v1beta1.SwitchResult
 			if s.Switch != nil {
 				reason = s.Switch.Reason
 			}

@@ -31,12 +31,12 @@ func (e *evaluation) planning() {
 	switch {
 	case a == nil:
 		if e.late() {
-			e.fail(v1beta1.ResultFailed, names.ReasonPluginSilent, e.silentText("say what has to change"))
+			e.fail(v1beta1.ResultNotStarted, names.ReasonPluginSilent, e.silentText("say what has to change"))
 		}
 	case a.Phase == v1beta1.TaskPlanned:
 		e.planned(a)
 	default:
-		e.fail(v1beta1.ResultFailed, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
+		e.fail(v1beta1.ResultNotStarted, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
 	}
 }
 
@@ -45,7 +45,7 @@ func (e *evaluation) planning() {
 func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1beta1.ResultFailed, names.ReasonInvalidReport, wrong)
+		e.fail(v1beta1.ResultNotStarted, names.ReasonInvalidReport, wrong)
 		return
 	}
 	switch {
@@ -361,11 +361,11 @@ func (e *evaluation) rollingBack() {
 	case a != nil && a.Phase == v1beta1.TaskDone && e.differs(sw.From.Hash) == "":
 		e.fail(v1beta1.ResultRolledBack, sw.Reason, sw.Message)
 	case a != nil && a.Phase != v1beta1.TaskDone:
-		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(a.Message))
+		e.fail(v1beta1.ResultRollbackFailed, names.ReasonRollbackFailed, e.rollbackFailedText(a.Message))
 	case e.late() && a == nil:
-		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.silentText("restore the previous profile")))
+		e.fail(v1beta1.ResultRollbackFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.silentText("restore the previous profile")))
 	case e.late():
-		e.fail(v1beta1.ResultFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.differs(sw.From.Hash)))
+		e.fail(v1beta1.ResultRollbackFailed, names.ReasonRollbackFailed, e.rollbackFailedText(e.differs(sw.From.Hash)))
 	default:
 		e.look(lookAtSlices)
 	}

@@ -55,7 +55,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 		of := f.gpuReport(&gpus[i], m, records, inUse)
 		report.GPUs = append(report.GPUs, of)
 		if len(of.HeldDevices) == 0 && of.Problem == "" {
-			report.FreeGPUs++
+			report.FreeGPUCount++
 		}
 		if m != nil {
 			answered[gpus[i].Name()] = *m

@@ -212,7 +212,7 @@ func TestWriteReport(t *testing.T) {
 
 // How a GPU is described that does not answer, and what of its profile is not applied.
 func TestModeText(t *testing.T) {
-	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", Mode: "MIG on"}}}}
+	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}}}}}
 	known, other := &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:01:00.0"}}, &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:02:00.0"}}
 	assert.Equal(t, []string{"MIG on", "", "MIG off", "CPX NPS1", ""}, []string{
 		f.modeText(known, nil), f.modeText(other, nil), f.modeText(known, &gpu.Modes{MIG: gpu.MIGOff}),

@@ -204,9 +204,6 @@ func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 	}
 	out := overview.NewNode(node)
 	out.Lost, out.Known = summary.Lost, len(in.Nodes) > 0
-	if len(in.GPUNodes) > 0 {
-		out.History = cluster.SwitchesOf(&in.GPUNodes[0]).History
-	}
 	return out, sampled(c)
 }
 

@@ -62,7 +62,7 @@ func (s *supply) addModes(m *Model, required map[*cluster.Pool][]string) {
 		s.inMode[i].GPUs++
 		s.inMode[i].Claims += len(holders)
 		if s.nearest == nil || len(holders) < fewest {
-			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: namesOf(holders)}, len(holders)
+			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: holders}, len(holders)
 		}
 	}
 }

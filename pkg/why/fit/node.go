@@ -21,9 +21,7 @@ import (
 func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *Demand) Node {
 	n := Node{Name: name, GPUs: products(drawn), Verdict: Fits}
 	if !m.objects.Partial {
-		for _, f := range drawn.Free() {
-			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
-		}
+		n.Free = drawn.Free()
 	}
 	node := m.node(name)
 	if m.exclude(&n, node, d); len(n.Reasons) > 0 {
@@ -114,7 +112,6 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		return out
 	}
 	var all []*supply
-	var holders []cluster.Holder
 	hopeless := true
 	for _, ch := range Choices(r) {
 		s, err := m.supplyOf(ctx, node, ch, false)
@@ -123,12 +120,11 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		}
 		all = append(all, s)
 		hopeless = hopeless && s.hopeless()
-		holders = append(holders, s.holders...)
+		out.Holders = addHolders(out.Holders, s.holders...)
 		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
-		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
+		out.Taints = addTaints(out.Taints, s.taints...)
 		out.switchTo = cmp.Or(out.switchTo, s.switchTo)
 	}
-	out.Holders = namesOf(holders)
 	fits := false
 	if !hopeless { // saves the allocator's search
 		var err error

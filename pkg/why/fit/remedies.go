@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // Remedies returns what users can do: first the remedy of each verdict, then remedies that only some
@@ -33,15 +34,17 @@ func Remedies(nodes []Node) (out []Remedy) {
 	if n, ok := first(func(n Node) bool { return n.nearest() != nil }); ok {
 		near := n.nearest()
 		add(fmt.Sprintf("free a GPU in another mode: %s on %s has the fewest holders (%s). The GPU is then switched for this pod automatically.",
-			near.GPU, n.Name, strings.Join(near.Holders, "; ")), "")
+			near.GPU, n.Name, strings.Join(NamesOf(near.Holders), "; ")), "")
 	}
 	if n, ok := first(func(n Node) bool { return (n.Verdict == Full || n.Verdict == Together) && len(n.Free) > 0 }); ok {
-		add(fmt.Sprintf("or ask for what is free now: %s on %s.", strings.Join(n.Free[:min(len(n.Free), maxNames)], " or "), n.Name), "")
+		add(fmt.Sprintf("or ask for what is free now: %s on %s.", strings.Join(FreeTexts(n.Free[:min(len(n.Free), maxNames)]), " or "), n.Name), "")
 	}
 	var rules []string
 	for _, n := range nodes {
 		for _, r := range n.Requests {
-			rules = union(rules, r.Rules...)
+			for _, t := range r.Taints {
+				rules = union(rules, t.Rules...)
+			}
 		}
 	}
 	for _, rule := range rules {
@@ -54,6 +57,14 @@ func Remedies(nodes []Node) (out []Remedy) {
 		return n.Verdict == Lacking && !n.excluded && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
 	}); ok {
 		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche set-profile "+n.Name+" PROFILE --wait")
+	}
+	return out
+}
+
+// FreeTexts returns what is free for people: "1g.10gb ×3".
+func FreeTexts(free []cluster.Fit) (out []string) {
+	for _, f := range free {
+		out = append(out, fmt.Sprintf("%s ×%d", f.Label, f.Count))
 	}
 	return out
 }
@@ -71,7 +82,9 @@ func (n Node) helps(counts Counts, nodes []Node) bool {
 	case Full: // one holder is enough, unless all GPUs are in another mode
 		return slices.ContainsFunc(n.Requests, func(r Request) bool { return short(r) && (r.Nearest == nil || r.sameMode) })
 	case Tainted: // taints of rules have their own remedy
-		return slices.ContainsFunc(n.Requests, func(r Request) bool { return len(r.Taints) > 0 && len(r.Rules) == 0 })
+		return slices.ContainsFunc(n.Requests, func(r Request) bool {
+			return len(r.Taints) > 0 && !slices.ContainsFunc(r.Taints, func(t cluster.Taint) bool { return len(t.Rules) > 0 })
+		})
 	case Fits, SelectorFails, Unclear, Together, Switching, Unusable, Never:
 	}
 	return true

@@ -51,9 +51,9 @@ func amountsOf(c *resourceapi.CapacityRequirements) map[resourceapi.QualifiedNam
 
 // AmountText describes how much of a shared device is requested: "20Gi of memory".
 func (ch Choice) AmountText() string {
-	texts := map[string]string{}
+	amounts := cluster.Amounts{}
 	for name, q := range ch.Amounts {
-		texts[string(name)] = q.String()
+		amounts[string(name)] = q
 	}
-	return strings.Join(cluster.Amounts(texts, true), ", ")
+	return strings.Join(amounts.Texts(true), ", ")
 }

@@ -15,14 +15,14 @@ import (
 
 // asked returns how much of each capacity a claim would get: the requested amount, or the default.
 // missing are the names of requested capacities that the device does not have.
-func asked(d *cluster.Device, ch Choice) (amounts map[string]resource.Quantity, missing []string) {
+func asked(d *cluster.Device, ch Choice) (amounts cluster.Amounts, missing []string) {
 	for name := range ch.Amounts {
 		if _, ok := d.Capacity[name]; !ok {
 			missing = append(missing, string(name))
 		}
 	}
 	slices.Sort(missing)
-	amounts = map[string]resource.Quantity{}
+	amounts = cluster.Amounts{}
 	for name, c := range d.Capacity {
 		n := c.Value
 		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
@@ -59,7 +59,7 @@ func unfitFor(d *cluster.Device, ch Choice) string {
 
 // amount describes an amount in words.
 func amount(name string, q resource.Quantity) string {
-	return strings.Join(cluster.Amounts(map[string]string{name: q.String()}, true), ", ")
+	return strings.Join(cluster.Amounts{name: q}.Texts(true), ", ")
 }
 
 // addShare counts a shared device without taints.
@@ -87,7 +87,7 @@ func (s *supply) addShare(d *cluster.Device) {
 }
 
 // addLeft records the capacities of which too little is left, and reports whether there are any.
-func (s *supply) addLeft(amounts, left map[string]resource.Quantity) (short bool) {
+func (s *supply) addLeft(amounts, left cluster.Amounts) (short bool) {
 	for name, n := range amounts {
 		rest := left[name]
 		if n.Cmp(rest) <= 0 {

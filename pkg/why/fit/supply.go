@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ type supply struct {
 	left             map[string]resource.Quantity
 	unfitFor         []string
 	holders          []cluster.Holder
-	taints, rules    []string
+	taints           []cluster.Taint
 	// switchTo is the profile of the switch that has tainted devices, if any.
 	switchTo *string
 	// gpus is the number of GPUs with such devices. inMode counts those that claims keep in a mode without
@@ -118,17 +119,40 @@ func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Devic
 		if t.Key == names.TaintSwitching {
 			s.switchTo = &t.Value
 		}
-		text := t.Key
-		if t.Value != "" {
-			text += "=" + t.Value
-		}
-		text += ":" + string(t.Effect)
-		if by := cluster.RulesBehind(rules, d, t); len(by) > 0 {
-			text += " (DeviceTaintRule " + strings.Join(by, ", ") + ")"
-			s.rules = union(s.rules, by...)
-		}
-		s.taints = union(s.taints, text)
+		s.taints = addTaints(s.taints, cluster.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect, Rules: cluster.RulesBehind(rules, d, t)})
 	}
+}
+
+// addTaints adds taints, each once.
+func addTaints(all []cluster.Taint, more ...cluster.Taint) []cluster.Taint {
+	for _, t := range more {
+		if !slices.ContainsFunc(all, func(o cluster.Taint) bool { return reflect.DeepEqual(o, t) }) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// addHolders adds holders, each claim once.
+func addHolders(all []cluster.Holder, more ...cluster.Holder) []cluster.Holder {
+	for _, h := range more {
+		if !slices.ContainsFunc(all, func(o cluster.Holder) bool { return o.Namespace == h.Namespace && o.Claim == h.Claim }) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// TaintTexts returns taints with the rules that set them.
+func TaintTexts(taints []cluster.Taint) (out []string) {
+	for _, t := range taints {
+		text := t.String()
+		if len(t.Rules) > 0 {
+			text += " (DeviceTaintRule " + strings.Join(t.Rules, ", ") + ")"
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 func union(all []string, more ...string) []string {
@@ -213,8 +237,8 @@ func (m *Model) lackText(node *corev1.Node, s *supply) string {
 // maxNames is the maximum number of holders to name.
 const maxNames = 4
 
-// namesOf returns the pods of holders by namespace, truncated.
-func namesOf(holders []cluster.Holder) []string {
+// NamesOf returns the pods of holders by namespace, truncated: "team-a: train-0, train-1".
+func NamesOf(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
 	for _, h := range holders {
 		if len(h.Pods) == 0 {

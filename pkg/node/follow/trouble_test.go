@@ -27,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 func failedFor(n int) *resourceapi.ResourceClaim {
@@ -211,14 +212,14 @@ func TestWriteReport(t *testing.T) {
 }
 
 // How a GPU is described that does not answer, and what of its profile is not applied.
-func TestModeText(t *testing.T) {
+func TestReportedModes(t *testing.T) {
 	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}}}}}
 	known, other := &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:01:00.0"}}, &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:02:00.0"}}
-	assert.Equal(t, []string{"MIG on", "", "MIG off", "CPX NPS1", ""}, []string{
-		f.modeText(known, nil), f.modeText(other, nil), f.modeText(known, &gpu.Modes{MIG: gpu.MIGOff}),
-		f.modeText(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.modeText(known, &gpu.Modes{}),
+	assert.Equal(t, []v1beta1.GPUModes{gpunodes.MIGOn, {}, gpunodes.MIGOff, gpunodes.XCP("CPX", "NPS1"), {}}, []v1beta1.GPUModes{
+		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
+		f.reportedModes(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.reportedModes(known, &gpu.Modes{}),
 	})
-	assert.Empty(t, (&Follower{}).modeText(known, nil))
+	assert.Empty(t, (&Follower{}).reportedModes(known, nil))
 }
 
 // What is created is deleted with the node.

@@ -241,7 +241,7 @@ MIG_LAB = ^Test(FillTheNode|TwoMIGPartitionsInOneContainer|ReplicasOfPartitions|
 .PHONY: test-drivers
 test-drivers: simulated-driver cluster-parts kubectl-tranche ## Run the tests of MIG with the simulated library of each driver: as a library file, in the process, and those of plugin and lab
 	@for driver in $$(cd $(NVML) && ls -d [0-9]*); do echo "driver $$driver …"; export TRANCHE_TEST_DRIVER=$$driver; \
-	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia && \
+	  TRANCHE_TEST_NVML=$(CURDIR)/$(NVML)/$$driver $(TEST) -count=1 -parallel 1 ./pkg/hardware/nvidia ./pkg/hardware/nvidia/session && \
 	  $(TEST) ./pkg/hardware/nvidia/... && \
 	  $(TEST) -run '$(MIG_TESTS)' ./pkg/node && \
 	  HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -parallel 2 -run '$(MIG_LAB)' ./test/e2e || exit 1; done

@@ -20,11 +20,11 @@ const (
 	ConditionRolloutPending = "RolloutPending"
 	// ConditionProgressing (PartitionPlan): nodes are switched, or watched in a soak.
 	ConditionProgressing = "Progressing"
-	// ConditionPaused (PartitionPlan): no more nodes start, because of `spec.paused` or
-	// failures.
+	// ConditionPaused (PartitionPlan): `spec.paused` is true, so no more nodes start.
 	ConditionPaused = "Paused"
+	// ConditionStopped (PartitionPlan): too many nodes failed with the revision that
+	// `status.stopped` names, so no more nodes start with it.
+	ConditionStopped = "Stopped"
 	// ConditionDegraded (PartitionPlan): nodes have failed.
 	ConditionDegraded = "Degraded"
-	// ConditionComplete (PartitionPlan): all nodes that can be switched have the target.
-	ConditionComplete = "Complete"
 )

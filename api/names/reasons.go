@@ -78,8 +78,7 @@ const (
 	// ReasonFallbackNotFound: `status.history` does not have `spec.rejected.fallback`. Remove it for
 	// the last complete revision.
 	ReasonFallbackNotFound = "FallbackNotFound"
-	// ReasonUndone: the nodes have an earlier revision again, or what they would have without the
-	// plan. Change the profile to continue.
+	// ReasonUndone: the newest revision was undone. Change the profile to continue.
 	ReasonUndone = "Undone"
 	// ReasonBlocked: the remaining nodes are set aside or not ready.
 	ReasonBlocked = "Blocked"

@@ -152,8 +152,12 @@ func TestDefaults(t *testing.T) {
 	for _, spec := range []string{"", "strategy: {}", "strategy: {order: {}}"} {
 		plan := decode(t, "kind: PartitionPlan\nspec: {"+spec+"}")
 		defaulting.Default(plan, load(t, "partitionplans").structural)
-		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Pause"}, plan["spec"].(map[string]any)["strategy"], spec)
+		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Stop"}, plan["spec"].(map[string]any)["strategy"], spec)
 	}
+	plan := decode(t, "kind: PartitionPlan\nspec: {strategy: {windows: [{start: '22:00', end: '06:00'}]}}")
+	defaulting.Default(plan, load(t, "partitionplans").structural)
+	windows := plan["spec"].(map[string]any)["strategy"].(map[string]any)["windows"]
+	assert.Equal(t, []any{map[string]any{"start": "22:00", "end": "06:00", "timeZone": "UTC"}}, windows)
 }
 
 // The API server changes nothing of what the controller and the plugin write.

@@ -161,6 +161,7 @@ type RolloutStrategy struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	TopologyLimits []TopologyLimit `json:"topologyLimits,omitempty"`
 	// Order is the order of the nodes. Default: emptiest first.
@@ -182,13 +183,14 @@ type RolloutStrategy struct {
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
-	// OnFailure is what happens when the plan stops. With Pause, nodes that have the revision
-	// keep it. With Undo, they go back to the last complete revision. Default: Pause.
+	// OnFailure is what happens when the plan stops. With Stop, nodes that have the revision
+	// keep it. With Undo, they go back to the last complete revision. Default: Stop.
 	//
 	// +optional
-	// +kubebuilder:default=Pause
+	// +kubebuilder:default=Stop
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 }
 
@@ -279,6 +281,7 @@ type Window struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=7
 	Days []Day `json:"days,omitempty"`
 	// Start is the time of the day at which the window starts ("22:00").
@@ -307,13 +310,13 @@ type Day string
 
 // OnFailure is what happens when a plan stops because nodes failed.
 //
-// +kubebuilder:validation:Enum=Pause;Undo
+// +kubebuilder:validation:Enum=Stop;Undo
 type OnFailure string
 
 // What happens when a plan stops because nodes failed.
 const (
-	OnFailurePause OnFailure = "Pause"
-	OnFailureUndo  OnFailure = "Undo"
+	OnFailureStop OnFailure = "Stop"
+	OnFailureUndo OnFailure = "Undo"
 )
 
 // RevisionReference refers to a revision of a plan. Without the hash, it could mean another one: a plan
@@ -350,11 +353,11 @@ type StepApproval struct {
 type AcceptedFailures struct {
 	// RevisionReference is the revision with which the nodes failed.
 	RevisionReference `json:",inline"`
-	// Failures is how many failed nodes are accepted. The plan stops again when more than
+	// FailedNodeCount is how many failed nodes are accepted. The plan stops again when more than
 	// these and maxFailures have failed.
 	//
 	// +kubebuilder:validation:Minimum=1
-	Failures int32 `json:"failures"`
+	FailedNodeCount int32 `json:"failedNodeCount"`
 }
 
 // RejectedRevision rejects a revision. It has no effect on other revisions.

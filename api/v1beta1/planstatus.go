@@ -15,11 +15,11 @@ type PartitionPlanStatus struct {
 	//
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// TargetRevision is the revision that nodes get: the newest one, unless it was rejected. 0 means that
-	// there is none to go back to, and the plan gives the nodes no profile.
+	// TargetRevision is the revision that nodes get: the newest one, unless it was rejected. Absent: there
+	// is none yet, or none to go back to, so the plan gives the nodes no profile (reason Undone).
 	//
 	// +optional
-	TargetRevision int64 `json:"targetRevision,omitempty"`
+	TargetRevision *int64 `json:"targetRevision,omitempty"`
 	// CurrentStep is the current step, beginning with 1.
 	//
 	// +optional
@@ -77,7 +77,7 @@ type PartitionPlanStatus struct {
 	// +listMapKey=revision
 	// +kubebuilder:validation:MaxItems=6
 	History []PlanRevision `json:"history,omitempty"`
-	// Conditions are Ready, Progressing, Paused, Degraded and Complete.
+	// Conditions are Ready, Progressing, Paused, Stopped and Degraded.
 	//
 	// +optional
 	// +listType=map
@@ -149,8 +149,8 @@ type PlanNode struct {
 type PlanStop struct {
 	// Revision is the revision with which nodes failed.
 	Revision int64 `json:"revision"`
-	// Failures is the number of nodes that failed.
-	Failures int32 `json:"failures"`
+	// FailedNodeCount is the number of nodes that failed.
+	FailedNodeCount int32 `json:"failedNodeCount"`
 	// StopTime is the time at which the plan stopped.
 	StopTime metav1.Time `json:"stopTime"`
 }

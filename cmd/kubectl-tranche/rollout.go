@@ -158,10 +158,9 @@ func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	if p.Spec.Paused {
 		spec["paused"], said = nil, "Resumed "+p.Name+"."
 	}
-	target := rollout.Revision(&p.Status, p.Status.TargetRevision)
-	if s := p.Status.Stopped; s != nil && target != nil && s.Revision == target.Revision {
-		spec["accepted"] = v1beta1.AcceptedFailures{RevisionReference: target.RevisionReference, Failures: s.Failures}
-		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.Failures)
+	if s := p.Status.Stopped; rollout.Stopped(&p.Status) {
+		spec["accepted"] = v1beta1.AcceptedFailures{RevisionReference: rollout.Target(&p.Status).RevisionReference, FailedNodeCount: s.FailedNodeCount}
+		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.FailedNodeCount)
 	}
 	if said == "" {
 		return nil, p.Name + " is neither paused nor stopped.", nil
@@ -171,7 +170,7 @@ func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 
 func (r *rolloutRun) approve(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 	far, _ := cluster.RolloutOf(p)
-	target, step := rollout.Revision(&p.Status, p.Status.TargetRevision), r.flags.step
+	target, step := rollout.Target(&p.Status), r.flags.step
 	switch steps := int32(len(p.Spec.Strategy.Steps)); {
 	case target == nil:
 		return nil, "", fmt.Errorf("PartitionPlan %s gives its nodes no revision, so there is nothing to approve", p.Name)

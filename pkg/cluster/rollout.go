@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -17,7 +18,7 @@ type Rollout struct {
 	Profile string
 	// Revision is the newest revision, Target the one that nodes get.
 	Revision int64
-	Target   int64
+	Target   *int64
 	// Step is the current step, of Steps.
 	Step  int32
 	Steps int32
@@ -30,7 +31,6 @@ type Rollout struct {
 	Failed   []v1beta1.PlanNode
 	SetAside []v1beta1.PlanNode
 	Done     *time.Time
-	History  []v1beta1.PlanRevision
 }
 
 // RolloutResult says how a rollout has ended.
@@ -62,7 +62,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	if e := s.EstimatedCompletionTime; e != nil {
 		r.Done = &e.Time
 	}
-	if i := slices.IndexFunc(s.History, func(h v1beta1.PlanRevision) bool { return h.Revision == s.TargetRevision }); i >= 0 {
+	if i := slices.IndexFunc(s.History, func(h v1beta1.PlanRevision) bool { return ptr.Equal(&h.Revision, s.TargetRevision) }); i >= 0 {
 		r.Profile = s.History[i].ProfileName
 	}
 	c := meta.FindStatusCondition(s.Conditions, names.ConditionProgressing)
@@ -71,7 +71,7 @@ func RolloutOf(p *v1beta1.PartitionPlan) (r Rollout, known bool) {
 	}
 	r.Reason, r.Message = c.Reason, c.Message
 	switch {
-	case meta.IsStatusConditionTrue(s.Conditions, names.ConditionComplete):
+	case c.Reason == names.ReasonComplete:
 		r.Result = RolloutComplete
 	case c.Reason == names.ReasonUndone:
 		r.Result = RolloutUndone

@@ -145,7 +145,7 @@ func TestAPlanStepByStep(t *testing.T) {
 		p.Spec.Rules[0].Sharing = &v1beta1.Sharing{Replicas: ptr.To[int32](2)}
 	})
 	s = w.rolls("p", time.Minute, because(names.ReasonSoaking))
-	assert.EqualValues(t, 2, s.TargetRevision)
+	assert.Equal(t, ptr.To[int64](2), s.TargetRevision)
 	assert.Equal(t, int32(1), s.NodeCounts.Updated)
 	w.passes(20, time.Second, "")
 	assert.Equal(t, int32(1), w.planStatus("p").NodeCounts.Updated)
@@ -174,7 +174,7 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 		n.answer = nil
 	}
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: w.revision("p"), Failures: 1}
+		s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: w.revision("p"), FailedNodeCount: 1}
 	})
 	w.rolls("p", 10*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 3)
@@ -186,12 +186,14 @@ func TestAPlanThatStopsGoesBack(t *testing.T) {
 	w.rolls("p", 5*time.Minute, because(names.ReasonComplete))
 	good := w.gpuNode("node-1").Status.Applied.Hash
 	w.profile("cpx", func(p *v1beta1.PartitionProfile) { p.Spec.Rules = nil })
-	w.rolls("p", time.Minute, func(s *v1beta1.PartitionPlanStatus) bool { return s.TargetRevision == 2 && s.NodeCounts.Updated == 1 })
+	w.rolls("p", time.Minute, func(s *v1beta1.PartitionPlanStatus) bool {
+		return ptr.Equal(s.TargetRevision, ptr.To[int64](2)) && s.NodeCounts.Updated == 1
+	})
 	// A GPU of the node that was switched becomes unhealthy.
 	n := w.nodes["node-0"]
 	n.unhealthy = []v1beta1.UnhealthyGPU{{Name: gpuA, DetectionTime: metav1.NewTime(w.clock.Now())}}
 	s := w.rolls("p", 5*time.Minute, because(names.ReasonUndone))
-	assert.EqualValues(t, 1, s.TargetRevision)
+	assert.Equal(t, ptr.To[int64](1), s.TargetRevision)
 	assert.True(t, s.History[0].Rejected)
 	for _, name := range w.have("cpx") {
 		assert.Equal(t, good, w.gpuNode(name).Status.Applied.Hash)

@@ -15,6 +15,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/steps"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -135,9 +139,25 @@ func TestFailingAMDGPUAttractsNobody(t *testing.T) {
 }
 
 // What says nothing about other claims taints nothing.
-func TestErrorsThatDoNotCount(t *testing.T) {
+func TestWhatAFailureTaints(t *testing.T) {
+	device := gpu.Placement{GPU: address0, Type: gpu.TypeGPU}
+	for want, err := range map[inventory.Step]error{
+		inventory.StepClaim:  &claim.StepError{Op: steps.OpJoin, Any: true, Device: device},
+		inventory.StepShare:  &claim.StepError{Op: steps.OpJoin, Device: device},
+		inventory.StepCreate: &claim.StepError{Op: steps.OpCreate, Device: device},
+	} {
+		step, of := failedStep(err)
+		assert.Equal(t, want, step)
+		assert.Equal(t, device, of)
+	}
 	for _, err := range []error{errors.New("too much memory"), context.Canceled, context.DeadlineExceeded} {
 		step, _ := failedStep(fmt.Errorf("prepare: %w", err))
 		assert.Empty(t, step)
 	}
+}
+
+// A device of a GPU that is gone is not tried.
+func TestRetryOnAGPUThatIsGone(t *testing.T) {
+	m := &monitor{base: &base{gpus: &inventory.GPUs{}}}
+	assert.NotPanics(t, func() { m.retry(t.Context(), inventory.Failure{Placement: gpu.Placement{GPU: address0}}) })
 }

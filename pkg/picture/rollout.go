@@ -19,7 +19,10 @@ const maxListed = 10
 
 // DrawRollout writes the progress of a plan, with a bar.
 func DrawRollout(p *Page, r cluster.Rollout, now time.Time) {
-	head := fmt.Sprintf("%s: profile %s, revision %d", r.Plan, r.Profile, r.Target)
+	head := fmt.Sprintf("%s: profile %s", r.Plan, r.Profile)
+	if r.Target != nil {
+		head += fmt.Sprintf(", revision %d", *r.Target)
+	}
 	if r.Steps > 1 {
 		head += fmt.Sprintf(", step %d of %d", r.Step, r.Steps)
 	}

@@ -28,7 +28,7 @@ func rollouts() map[string]*v1beta1.PartitionPlan {
 		stopped.Status.FailedNodes = append(stopped.Status.FailedNodes, v1beta1.PlanNode{NodeName: fmt.Sprintf("node-%02d", i), Reason: "Unhealthy"})
 	}
 	complete := gpunodes.NewPlan("whole-fleet", "mixed", 1).Counts(v1beta1.PlanNodeCounts{Selected: 3, Updated: 3}).
-		Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 1").Says(names.ConditionComplete, true, names.ReasonComplete, "")
+		Says(names.ConditionProgressing, false, names.ReasonComplete, "all nodes have revision 1")
 	return map[string]*v1beta1.PartitionPlan{
 		"rollout-soaks": &soaks.PartitionPlan, "rollout-stopped": &stopped.PartitionPlan, "rollout-complete": &complete.PartitionPlan,
 		"rollout-new": {ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "mixed"}},

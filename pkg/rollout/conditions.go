@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -79,13 +80,15 @@ func (e *evaluation) describe() {
 	}
 	moves, reason, message := e.progress()
 	set(names.ConditionProgressing, moves, reason, message)
-	switch {
-	case e.stopped():
-		set(names.ConditionPaused, true, names.ReasonTooManyFailures, e.stoppedText())
-	case e.Spec.Paused:
+	if e.Spec.Paused {
 		set(names.ConditionPaused, true, names.ReasonPaused, "spec.paused is true")
-	default:
+	} else {
 		set(names.ConditionPaused, false, names.ReasonNone, "")
+	}
+	if s := e.Status.Stopped; s != nil {
+		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", nodes(int(s.FailedNodeCount)), s.Revision))
+	} else {
+		set(names.ConditionStopped, false, names.ReasonNone, "")
 	}
 	if n := len(e.tally.failed); n > 0 {
 		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(e.tally.counts.Failed))+" failed: status.failedNodes says why")
@@ -93,7 +96,6 @@ func (e *evaluation) describe() {
 		set(names.ConditionDegraded, false, names.ReasonNone, "")
 	}
 	complete := reason == names.ReasonComplete
-	set(names.ConditionComplete, complete, reason, message)
 	if c := meta.FindStatusCondition(e.Status.Conditions, names.ConditionDegraded); complete && c.Status == metav1.ConditionTrue {
 		set(names.ConditionReady, false, c.Reason, c.Message)
 	} else {
@@ -105,7 +107,7 @@ func (e *evaluation) describe() {
 func (e *evaluation) progress() (moves bool, reason, message string) {
 	s := &e.Status
 	c := &s.NodeCounts
-	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), s.TargetRevision)
+	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), ptr.Deref(s.TargetRevision, 0))
 	over := e.target() != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
 	switch {
 	case e.Invalid != "":
@@ -114,12 +116,12 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 		f := e.Spec.Rejected.Fallback
 		return false, names.ReasonFallbackNotFound, fmt.Sprintf(
 			"revision %d is rejected, and its fallback, revision %d with the hash %s, is not in status.history, so no nodes start; correct or remove spec.rejected.fallback", s.Revision, f.Revision, f.RevisionHash)
-	case s.TargetRevision == 0 && s.Revision > 0:
+	case s.TargetRevision == nil && s.Revision > 0:
 		return false, names.ReasonUndone, fmt.Sprintf(
 			"revision %d was undone, and none before it was complete, so nodes have what they would have without the plan; change profile %s to go on", s.Revision, e.Spec.ProfileName)
 	case e.Profile == nil && !e.undoing():
 		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", e.Spec.ProfileName)
-	case e.stopped():
+	case Stopped(&e.Status):
 		return false, names.ReasonTooManyFailures, e.stoppedText()
 	case e.Spec.Paused:
 		return false, names.ReasonPaused, "spec.paused is true; " + have

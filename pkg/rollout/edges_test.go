@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -118,7 +119,7 @@ func TestACompleteRevisionIsNotUndoneByItself(t *testing.T) {
 	f.nodes[3].Ready = true
 	f.after(30 * 24 * time.Hour).fail("node-03").decide()
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
-	assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](2), f.plan.Status.TargetRevision)
 	assert.False(t, f.plan.Status.History[0].Rejected)
 }
 

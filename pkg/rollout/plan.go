@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -110,7 +111,7 @@ func (e *evaluation) count() {
 // accepted returns how many failures with the target are accepted.
 func (e *evaluation) accepted() int32 {
 	if a := e.Spec.Accepted; a != nil && a.Means(e.target()) {
-		return a.Failures
+		return a.FailedNodeCount
 	}
 	return 0
 }
@@ -132,13 +133,14 @@ func timeOf(at *metav1.Time) time.Time {
 // revision now.
 func (e *evaluation) stop() bool {
 	s := &e.Status
-	if s.TargetRevision == 0 {
+	target := e.target()
+	if target == nil {
 		return false
 	}
 	failures := int32(e.tally.failures)
-	if e.stopped() {
-		if e.accepted() < s.Stopped.Failures {
-			s.Stopped.Failures = max(s.Stopped.Failures, failures)
+	if Stopped(s) {
+		if e.accepted() < s.Stopped.FailedNodeCount {
+			s.Stopped.FailedNodeCount = max(s.Stopped.FailedNodeCount, failures)
 			return false
 		}
 		s.Stopped = nil
@@ -146,21 +148,16 @@ func (e *evaluation) stop() bool {
 	if e.tally.failures <= e.tally.limit {
 		return false
 	}
-	s.Stopped = &v1beta1.PlanStop{Revision: s.TargetRevision, Failures: failures, StopTime: metav1.NewTime(e.Now)}
+	s.Stopped = &v1beta1.PlanStop{Revision: target.Revision, FailedNodeCount: failures, StopTime: metav1.NewTime(e.Now)}
 	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
 	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || e.undoing() || e.rejected() {
 		return false
 	}
-	if r := e.target(); r != nil && r.CompletionTime != nil {
+	if target.CompletionTime != nil {
 		return false // Its other nodes work.
 	}
 	e.goBack(LastComplete(s))
 	return true
-}
-
-// stopped reports whether failures stop the current target.
-func (e *evaluation) stopped() bool {
-	return e.Status.Stopped != nil && e.Status.Stopped.Revision == e.Status.TargetRevision
 }
 
 func (e *evaluation) stoppedText() string {
@@ -170,7 +167,7 @@ func (e *evaluation) stoppedText() string {
 		names = append(names, f.NodeName+": "+f.Reason)
 	}
 	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		nodes(e.tally.failures), e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
+		nodes(e.tally.failures), *e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
 }
 
 // resolve resolves the steps. An undo has only one.
@@ -199,14 +196,16 @@ func stepsOf(strategy *v1beta1.RolloutStrategy, nodes int) (steps []step) {
 }
 
 // undoing reports whether nodes go back to an earlier revision.
-func (e *evaluation) undoing() bool { return e.Status.TargetRevision != e.Status.Revision }
+func (e *evaluation) undoing() bool {
+	return ptr.Deref(e.Status.TargetRevision, 0) != e.Status.Revision
+}
 
 func (e *evaluation) current() *step { return &e.steps[e.Status.CurrentStep-1] }
 
 // advance goes to the next step when the nodes of one have the target and its soak is over.
 func (e *evaluation) advance() {
 	s := &e.Status
-	if s.TargetRevision == 0 || e.lost || e.stopped() || e.tally.eligible() == 0 {
+	if s.TargetRevision == nil || e.lost || Stopped(s) || e.tally.eligible() == 0 {
 		return
 	}
 	for {
@@ -221,7 +220,7 @@ func (e *evaluation) advance() {
 			at := metav1.NewTime(e.Now)
 			s.StepReachedTime = &at
 			if !now.last {
-				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.CurrentStep, s.StepCount, e.tally.counts.Updated, s.TargetRevision)
+				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.CurrentStep, s.StepCount, e.tally.counts.Updated, *s.TargetRevision)
 			}
 		}
 		if until := s.StepReachedTime.Add(now.soak); e.Now.Before(until) {
@@ -266,7 +265,7 @@ func (e *evaluation) complete() {
 	at := metav1.NewTime(e.Now)
 	r.CompletionTime = &at
 	e.count() // Trouble does not count any more.
-	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), e.Status.TargetRevision)
+	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), r.Revision)
 }
 
 // look finds out whether nodes may start now.
@@ -276,7 +275,7 @@ func (e *evaluation) look() {
 		open, until, err := InWindow(e.Spec.Strategy.Windows, e.Now)
 		e.closed, changes = closed{outside: !open, until: until, problem: err}, until
 	}
-	e.open = !e.Spec.Paused && !e.lost && !e.stopped() && !e.closed.outside && e.Status.TargetRevision != 0 && e.Invalid == "" && (e.Profile != nil || e.undoing())
+	e.open = !e.Spec.Paused && !e.lost && !Stopped(&e.Status) && !e.closed.outside && e.Status.TargetRevision != nil && e.Invalid == "" && (e.Profile != nil || e.undoing())
 	e.Wake = Earliest(e.Wake, changes)
 }
 

@@ -96,7 +96,7 @@ func (s *storm) step(n *rollout.Node) {
 func (s *storm) happens() {
 	spec := &s.plan.Spec
 	n := s.nodes[s.rand.IntN(len(s.nodes))]
-	target := rollout.Revision(&s.plan.Status, s.plan.Status.TargetRevision)
+	target := rollout.Target(&s.plan.Status)
 	switch what := s.rand.IntN(9); what {
 	case 0:
 		spec.Paused = !spec.Paused
@@ -177,8 +177,8 @@ func TestEveryPlanEnds(t *testing.T) {
 		s.profile = version("last")
 		for range 500 {
 			s.decide()
-			if st := s.plan.Status.Stopped; st != nil && st.Revision == s.plan.Status.TargetRevision {
-				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: s.newest(), Failures: st.Failures}
+			if st := s.plan.Status.Stopped; rollout.Stopped(&s.plan.Status) {
+				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: s.newest(), FailedNodeCount: st.FailedNodeCount}
 			}
 			for _, n := range s.nodes {
 				n.Ready, n.Trouble = true, nil

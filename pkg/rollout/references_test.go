@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -34,10 +35,10 @@ func TestReferences(t *testing.T) {
 	} {
 		waits.plan.Spec.Approved = &v1beta1.StepApproval{RevisionReference: c.reference, Step: 1}
 		assert.Equal(t, c.means, len(waits.decide().admitted()) > 0, "approved: %s", c.name)
-		stopped.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: c.reference, Failures: 1}
+		stopped.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: c.reference, FailedNodeCount: 1}
 		assert.Equal(t, c.means, stopped.decide().plan.Status.Stopped == nil, "accepted: %s", c.name)
 		rejects.plan.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: c.reference}
-		assert.Equal(t, c.means, rejects.decide().plan.Status.TargetRevision == 0, "rejected: %s", c.name)
+		assert.Equal(t, c.means, rejects.decide().plan.Status.TargetRevision == nil, "rejected: %s", c.name)
 	}
 }
 
@@ -60,7 +61,7 @@ func TestUndoByHand(t *testing.T) {
 	f := newFleet(t, 2, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), Windows: []v1beta1.Window{{Start: "12:00", End: "13:00"}}}).decide()
 	f.plan.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: f.newest()}
 	f.decide()
-	assert.EqualValues(t, 0, f.plan.Status.TargetRevision, "there is no other")
+	assert.Nil(t, f.plan.Status.TargetRevision, "there is no other")
 	assert.Equal(t, names.ReasonUndone, f.progressing())
 	assert.False(t, rollout.Gives(f.plan))
 	assert.Nil(t, rollout.Assign(f.plan, false))
@@ -73,12 +74,12 @@ func TestUndoByHand(t *testing.T) {
 	f.decide().arrive()
 	f.plan.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: f.newest()}
 	f.after(2 * time.Hour)
-	assert.EqualValues(t, 3, f.plan.Status.TargetRevision, "the last complete one, without windows")
+	assert.Equal(t, ptr.To[int64](3), f.plan.Status.TargetRevision, "the last complete one, without windows")
 	assert.Len(t, f.admitted(), 2)
 	f.plan.Spec.Rejected.Fallback = &v1beta1.RevisionReference{Revision: 2, RevisionHash: "2"}
-	assert.EqualValues(t, 2, f.decide().plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](2), f.decide().plan.Status.TargetRevision)
 	f.plan.Spec.Rejected.Fallback = nil
-	assert.EqualValues(t, 3, f.decide().plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](3), f.decide().plan.Status.TargetRevision)
 }
 
 // A plan that does not know where to go back to goes nowhere.
@@ -94,7 +95,7 @@ func TestUndoToARevisionThatIsNotInTheHistory(t *testing.T) {
 			f.plan.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: f.newest(), Fallback: &fallback}
 			f.decide()
 			assert.Equal(t, names.ReasonFallbackNotFound, f.progressing())
-			assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
+			assert.Equal(t, ptr.To[int64](2), f.plan.Status.TargetRevision)
 			assert.Empty(t, f.admitted())
 			assert.False(t, f.ready())
 			f.plan.Spec.Rejected.Fallback = nil

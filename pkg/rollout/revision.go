@@ -3,6 +3,7 @@ package rollout
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -12,8 +13,16 @@ import (
 const keptRevisions = 6
 
 // target returns the target, or nil if there is none.
-func (e *evaluation) target() *v1beta1.PlanRevision {
-	return Revision(&e.Status, e.Status.TargetRevision)
+func (e *evaluation) target() *v1beta1.PlanRevision { return Target(&e.Status) }
+
+// Target returns the revision that the nodes of a plan get, or nil if there is none.
+func Target(s *v1beta1.PartitionPlanStatus) *v1beta1.PlanRevision {
+	return Revision(s, ptr.Deref(s.TargetRevision, 0))
+}
+
+// Stopped reports whether failures with its target stop a plan.
+func Stopped(s *v1beta1.PartitionPlanStatus) bool {
+	return s.Stopped != nil && s.TargetRevision != nil && s.Stopped.Revision == *s.TargetRevision
 }
 
 // Revision finds a revision in the history of a plan, or nil if it is not there.
@@ -46,7 +55,7 @@ func (e *evaluation) revise() {
 		}}, s.History...)
 		e.forget()
 		s.Stopped = nil
-		e.begin(s.Revision)
+		e.begin(&s.History[0])
 		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.ProfileName, s.Revision)
 	}
 	if e.rejected() {
@@ -102,20 +111,22 @@ func LastComplete(s *v1beta1.PartitionPlanStatus) *v1beta1.PlanRevision {
 func (e *evaluation) goBack(to *v1beta1.PlanRevision) {
 	s := &e.Status
 	s.History[0].Rejected = true
+	e.begin(to)
 	if to == nil {
-		e.begin(0)
 		e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Revision %d is undone, and none before it was complete: nodes get what they would have without the plan", s.Revision)
 		return
 	}
-	e.begin(to.Revision)
 	e.event(corev1.EventTypeWarning, names.EventPlanUndo, "Nodes go from revision %d to revision %d", s.Revision, to.Revision)
 }
 
-// begin begins the rollout of a revision.
-func (e *evaluation) begin(number int64) {
+// begin begins the rollout of a revision, or of none.
+func (e *evaluation) begin(target *v1beta1.PlanRevision) {
 	now := metav1.NewTime(e.Now)
 	s := &e.Status
-	s.TargetRevision, s.CurrentStep, s.StepReachedTime, s.StartTime = number, 1, nil, &now
+	s.TargetRevision, s.CurrentStep, s.StepReachedTime, s.StartTime = nil, 1, nil, &now
+	if target != nil {
+		s.TargetRevision = ptr.To(target.Revision)
+	}
 	s.EstimatedCompletionTime, s.MeanSwitchDuration = nil, nil
 }
 
@@ -124,9 +135,8 @@ func (e *evaluation) begin(number int64) {
 // last step, and if the plan has stopped.
 func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot {
 	s := &plan.Status
-	r := Revision(s, s.TargetRevision)
-	stopped := s.Stopped != nil && s.Stopped.Revision == s.TargetRevision
-	if joining && s.TargetRevision == s.Revision && r != nil && r.CompletionTime == nil && (stopped || s.CurrentStep < s.StepCount) {
+	r := Target(s)
+	if joining && r != nil && r.Revision == s.Revision && r.CompletionTime == nil && (Stopped(s) || s.CurrentStep < s.StepCount) {
 		if old := LastComplete(s); old != nil {
 			r = old
 		}
@@ -142,5 +152,5 @@ func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot 
 // Gives reports whether a plan gives its nodes anything, or keeps them as they are. Otherwise they
 // get what they would have without it.
 func Gives(plan *v1beta1.PartitionPlan) bool {
-	return plan.Status.Revision == 0 || plan.Status.TargetRevision != 0
+	return plan.Status.Revision == 0 || plan.Status.TargetRevision != nil
 }

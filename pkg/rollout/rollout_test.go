@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -159,7 +160,7 @@ func TestStepsSoakAndCompletion(t *testing.T) {
 	f.profile = version("2")
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
-	assert.EqualValues(t, 2, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](2), f.plan.Status.TargetRevision)
 	assert.EqualValues(t, 1, f.plan.Status.CurrentStep)
 }
 
@@ -168,8 +169,8 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
 	assert.Equal(t, []v1beta1.PlanNode{{NodeName: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.FailedNodes)
-	require.NotNil(t, f.plan.Status.Stopped)
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.True(t, f.is(names.ConditionStopped))
+	assert.False(t, f.is(names.ConditionPaused))
 	// It tries again, and nobody has said that the plan goes on.
 	f.node("node-00").State = v1beta1.Planning
 	assert.Empty(t, f.decide().admitted())
@@ -177,9 +178,10 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	n := f.node("node-00")
 	n.State, n.Failed, n.Applied, n.Reported, n.To = v1beta1.Idle, false, "1", "1", ""
 	assert.Empty(t, f.decide().admitted())
-	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: f.newest(), Failures: 1}
+	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: f.newest(), FailedNodeCount: 1}
 	assert.Len(t, f.decide().admitted(), 2)
 	assert.Nil(t, f.plan.Status.Stopped)
+	assert.False(t, f.is(names.ConditionStopped))
 
 	// A corrected profile begins anew.
 	f.profile = version("2")
@@ -194,7 +196,7 @@ func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 	f.decide().arrive().decide()
 	assert.Equal(t, []string{"node-02", "node-03"}, f.admitted())
 	f.fail("node-02").decide()
-	assert.EqualValues(t, 1, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](1), f.plan.Status.TargetRevision)
 	assert.Equal(t, names.ReasonUndoing, f.progressing())
 	assert.True(t, f.plan.Status.History[0].Rejected)
 	// The failed node has the earlier revision, and follows it at once.
@@ -204,11 +206,12 @@ func TestFailureGoesBackToTheLastCompleteRevision(t *testing.T) {
 	assert.Equal(t, names.ReasonUndone, f.progressing())
 	assert.EqualValues(t, 4, f.plan.Status.NodeCounts.Updated)
 	assert.Contains(t, f.events, names.EventPlanUndo)
-	require.NotNil(t, f.plan.Status.Stopped, "it remains to be seen why")
+	assert.True(t, f.is(names.ConditionStopped), "it remains to be seen why")
+	assert.Equal(t, "1 node failed with revision 2", meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionStopped).Message)
 
 	f.profile = version("3")
 	f.decide()
-	assert.EqualValues(t, 3, f.plan.Status.TargetRevision)
+	assert.Equal(t, ptr.To[int64](3), f.plan.Status.TargetRevision)
 	assert.Len(t, f.admitted(), 2)
 }
 
@@ -256,10 +259,11 @@ func TestPauseHoldsWhatHasNotBegun(t *testing.T) {
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
 	assert.Equal(t, names.ReasonPaused, f.progressing())
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.True(t, f.is(names.ConditionPaused))
+	assert.False(t, f.is(names.ConditionStopped))
 	f.plan.Spec.Paused = false
 	assert.Len(t, f.decide().admitted(), 2)
-	assert.True(t, meta.IsStatusConditionFalse(f.plan.Status.Conditions, names.ConditionPaused))
+	assert.False(t, f.is(names.ConditionPaused))
 }
 
 func TestARestartedControllerAdmitsNoMore(t *testing.T) {
@@ -326,7 +330,7 @@ func TestWhoDoesNotCount(t *testing.T) {
 	f.decide()
 	assert.Nil(t, f.plan.Status.Stopped, "it was never in another state")
 	assert.Equal(t, v1beta1.PlanNodeCounts{Selected: 5, Failed: 1, Switching: 1, Waiting: 1, NotReady: 1, Overridden: 1}, f.plan.Status.NodeCounts)
-	assert.True(t, meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionDegraded))
+	assert.True(t, f.is(names.ConditionDegraded))
 }
 
 // Ready sums the other conditions up.
@@ -344,8 +348,11 @@ func TestReady(t *testing.T) {
 	assert.Equal(t, names.ReasonNodesFailed, meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionReady).Reason)
 }
 
-func (f *fleet) ready() bool {
-	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, names.ConditionReady)
+func (f *fleet) ready() bool { return f.is(names.ConditionReady) }
+
+// is reports whether a condition is true.
+func (f *fleet) is(condition string) bool {
+	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, condition)
 }
 
 func TestNothingToDo(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -32,7 +33,7 @@ func checkPlan(s *suite, pods map[string]*corev1.Pod) {
 	out, err = s.rollout("undo", plan)
 	require.NoError(s.t, err, out)
 	s.waitPlan(plan, "has gone back", func(p *v1beta1.PartitionPlan) bool {
-		return p.Status.TargetRevision == 1 && int(p.Status.NodeCounts.Updated) == len(s.nodes)
+		return ptr.Equal(p.Status.TargetRevision, ptr.To[int64](1)) && int(p.Status.NodeCounts.Updated) == len(s.nodes)
 	})
 	s.requireSame(steady)
 }

@@ -64,7 +64,7 @@ func progresses(reason string) func(*v1beta1.PartitionPlan) bool {
 func (s *suite) waitComplete(name string, revision int64) *v1beta1.PartitionPlan {
 	s.t.Helper()
 	return s.waitPlan(name, fmt.Sprintf("has rolled out revision %d", revision), func(p *v1beta1.PartitionPlan) bool {
-		return p.Status.TargetRevision == revision && meta.IsStatusConditionTrue(p.Status.Conditions, names.ConditionComplete)
+		return ptr.Equal(p.Status.TargetRevision, &revision) && progresses(names.ReasonComplete)(p)
 	})
 }
 
@@ -128,7 +128,7 @@ func TestPlanWithACanary(t *testing.T) {
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "canary goes back from revision 2 to revision 1")
 	s.waitPlan("canary", "is undone", func(p *v1beta1.PartitionPlan) bool {
-		return p.Status.TargetRevision == 1 && p.Status.NodeCounts.Updated == 3
+		return ptr.Equal(p.Status.TargetRevision, ptr.To[int64](1)) && p.Status.NodeCounts.Updated == 3
 	})
 	s.requireSame(holder)
 }

@@ -19,7 +19,7 @@ func NewPlan(name, profile string, revisions int64) *Plan {
 	p.Name, p.Generation = name, 1
 	p.Spec.ProfileName, p.Spec.NodeSelector = profile, &v1beta1.NodeSelector{}
 	s := &p.Status
-	s.ObservedGeneration, s.Revision, s.TargetRevision, s.CurrentStep, s.StepCount = 1, revisions, revisions, 1, 1
+	s.ObservedGeneration, s.Revision, s.TargetRevision, s.CurrentStep, s.StepCount = 1, revisions, &revisions, 1, 1
 	for r := revisions; r > 0; r-- {
 		reference := v1beta1.RevisionReference{Revision: r, RevisionHash: fmt.Sprint("hash-", r)}
 		h := v1beta1.PlanRevision{RevisionReference: reference, ProfileName: profile, CreationTime: metav1.NewTime(Now)}

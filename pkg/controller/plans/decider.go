@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
@@ -193,7 +194,7 @@ func admissions(nodes []*rollout.Node) map[string]string {
 
 // starts reports whether a decision begins anything.
 func starts(decision *rollout.Decision, p *v1beta1.PartitionPlan, nodes []*rollout.Node) bool {
-	if decision.Status.Revision != p.Status.Revision || decision.Status.TargetRevision != p.Status.TargetRevision {
+	if decision.Status.Revision != p.Status.Revision || !ptr.Equal(decision.Status.TargetRevision, p.Status.TargetRevision) {
 		return true
 	}
 	for _, n := range nodes {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -130,7 +131,7 @@ func (d *Decider) observe(ctx context.Context, order []*plan, now time.Time) (*f
 				n.Kept, n.Reason, n.Message = true, why.Reason, why.Message
 			}
 			f.of[p.Name] = append(f.of[p.Name], &n)
-			f.assigned[g.Name] = fmt.Sprint(p.Name, p.Status.TargetRevision, n.Overridden)
+			f.assigned[g.Name] = fmt.Sprint(p.Name, ptr.Deref(p.Status.TargetRevision, 0), n.Overridden)
 		}
 		if p == nil || n.Overridden {
 			other := n

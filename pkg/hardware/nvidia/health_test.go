@@ -22,10 +22,10 @@ const firstGPU, secondGPU = "0000:1b:00.0", "0000:43:00.0"
 func TestCheckHealth(t *testing.T) {
 	m := simulated(t, "h100x8")
 	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
-	m.faults(nvdriver.Faults{Lost: []string{firstGPU}})
+	m.SetFaults(nvdriver.Faults{Lost: []string{firstGPU}})
 	require.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_GPU_IS_LOST)
 	require.NoError(t, m.CheckHealth(t.Context(), secondGPU))
-	m.fail("GetMemoryInfo", nvml.ERROR_UNKNOWN, 1)
+	m.Fail("GetMemoryInfo", nvml.ERROR_UNKNOWN, 1)
 	require.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_UNKNOWN)
 	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
 	require.Error(t, m.CheckHealth(t.Context(), "0000:00:00.0"))
@@ -43,7 +43,7 @@ func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 		"recoverIMEXDomain": "",
 	} {
 		t.Run(action, func(t *testing.T) {
-			m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: action}}})
+			m.SetFaults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: action}}})
 			err := m.CheckHealth(t.Context(), firstGPU)
 			require.NoError(t, m.CheckHealth(t.Context(), secondGPU))
 			if want == "" {
@@ -59,32 +59,32 @@ func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 
 func TestCheckHealthWithoutTheField(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.fail("GetFieldValues", nvml.ERROR_NOT_SUPPORTED, 0)
+	m.Fail("GetFieldValues", nvml.ERROR_NOT_SUPPORTED, 0)
 	known, err := m.examine(t.Context(), firstGPU)
 	require.NoError(t, err)
 	assert.False(t, known)
-	m.fail("GetFieldValues", nvml.ERROR_GPU_IS_LOST, 0)
+	m.Fail("GetFieldValues", nvml.ERROR_GPU_IS_LOST, 0)
 	assert.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_GPU_IS_LOST)
 }
 
 // event is one as it comes out of the file in which the node keeps it.
 func (m *machine) event(number uint64) gpu.HealthEvent {
-	m.t.Helper()
+	m.T.Helper()
 	load, err := m.LoadID()
-	require.NoError(m.t, err)
-	energy, ret := m.device(0).GetTotalEnergyConsumption()
-	require.Equal(m.t, nvml.SUCCESS, ret)
+	require.NoError(m.T, err)
+	energy, ret := m.Device(0).GetTotalEnergyConsumption()
+	require.Equal(m.T, nvml.SUCCESS, ret)
 	data, err := json.Marshal(gpu.HealthEvent{PCIAddress: firstGPU, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
-	require.NoError(m.t, err)
+	require.NoError(m.T, err)
 	var e gpu.HealthEvent
-	require.NoError(m.t, json.Unmarshal(data, &e))
+	require.NoError(m.T, json.Unmarshal(data, &e))
 	return e
 }
 
 func (m *machine) recovered(e gpu.HealthEvent) bool {
-	m.t.Helper()
-	over, err := m.Recovered(m.t.Context(), e)
-	require.NoError(m.t, err)
+	m.T.Helper()
+	over, err := m.Recovered(m.T.Context(), e)
+	require.NoError(m.T, err)
 	return over
 }
 
@@ -101,13 +101,13 @@ func TestRecovered(t *testing.T) {
 	assert.True(t, m.recovered(m.event(4711)))
 	assert.False(t, m.recovered(m.event(unaccounted)), "the GPU answers, but was not reset")
 
-	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: "reset"}}})
+	m.SetFaults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: "reset"}}})
 	for _, number := range []uint64{0, accounted, unaccounted} {
 		over, err := m.Recovered(t.Context(), m.event(number))
 		assert.False(t, over)
 		assert.ErrorContains(t, err, "the driver asks for a reset of the GPU")
 	}
-	m.faults(nvdriver.Faults{Lost: []string{firstGPU}})
+	m.SetFaults(nvdriver.Faults{Lost: []string{firstGPU}})
 	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: firstGPU, Fatal: true})
 	assert.False(t, over)
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
@@ -115,9 +115,9 @@ func TestRecovered(t *testing.T) {
 
 func TestRecoveredAfterARestart(t *testing.T) {
 	for name, restart := range map[string]func(*machine) error{
-		"reset":  func(m *machine) error { return nvdriver.ResetGPU(m.root, firstGPU) },
-		"reload": func(m *machine) error { return nvdriver.ReloadDriver(m.root) },
-		"reboot": func(m *machine) error { return nvdriver.Reboot(m.root) },
+		"reset":  func(m *machine) error { return nvdriver.ResetGPU(m.Root, firstGPU) },
+		"reload": func(m *machine) error { return nvdriver.ReloadDriver(m.Root) },
+		"reboot": func(m *machine) error { return nvdriver.Reboot(m.Root) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, "h100x8")
@@ -130,7 +130,7 @@ func TestRecoveredAfterARestart(t *testing.T) {
 	t.Run("of another GPU", func(t *testing.T) {
 		m := simulated(t, "h100x8")
 		e := m.event(unaccounted)
-		require.NoError(t, nvdriver.ResetGPU(m.root, secondGPU))
+		require.NoError(t, nvdriver.ResetGPU(m.Root, secondGPU))
 		assert.False(t, m.recovered(e))
 	})
 }
@@ -142,7 +142,7 @@ func TestOldDriversKeepNoAccount(t *testing.T) {
 	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
 	e := m.event(accounted)
 	assert.False(t, m.recovered(e))
-	require.NoError(t, nvdriver.ResetGPU(m.root, firstGPU))
+	require.NoError(t, nvdriver.ResetGPU(m.Root, firstGPU))
 	assert.True(t, m.recovered(e))
 }
 
@@ -157,15 +157,15 @@ func TestLoadID(t *testing.T) {
 	assert.Equal(t, first, id())
 	assert.Len(t, strings.Split(first, "/"), 3)
 	assert.True(t, strings.HasSuffix(first, "/580.159.04"))
-	require.NoError(t, nvdriver.ResetGPU(m.root, "0000:17:00.0"))
+	require.NoError(t, nvdriver.ResetGPU(m.Root, "0000:17:00.0"))
 	assert.Equal(t, first, id(), "a reset of a GPU is no load of the driver")
 	seen := map[string]bool{first: true}
 	for _, restart := range []func(string) error{nvdriver.ReloadDriver, nvdriver.ReloadDriver, nvdriver.Reboot} {
-		require.NoError(t, restart(m.root))
+		require.NoError(t, restart(m.Root))
 		assert.False(t, seen[id()])
 		seen[id()] = true
 	}
-	require.NoError(t, nvfiles.RetireModule(m.root))
+	require.NoError(t, nvfiles.RetireModule(m.Root))
 	_, err := m.LoadID()
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }

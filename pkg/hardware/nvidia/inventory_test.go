@@ -18,12 +18,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/test/golden"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 func TestGoldenInventories(t *testing.T) {
-	for _, name := range machinesOfNVIDIA(t) {
-		t.Run(name, func(t *testing.T) { checkGolden(t, name, simulated(t, name).gpus()) })
+	for _, name := range nvidiatest.Inventories(t) {
+		t.Run(name, func(t *testing.T) { checkGolden(t, name, simulated(t, name).GPUs()) })
 	}
 }
 
@@ -67,14 +68,14 @@ func TestComputedNamesAreTheDriversOwn(t *testing.T) {
 	hideNames := trapping(func(d nvml.Device) nvml.Device { return struct{ nvml.Device }{d} })
 	for _, name := range []string{"h100x8", "h200x8", "a100-40x8"} {
 		t.Run(name, func(t *testing.T) {
-			told, computed := simulated(t, name).gpus(), simulated(t, name, hideNames).gpus()
+			told, computed := simulated(t, name).GPUs(), simulated(t, name, hideNames).GPUs()
 			assert.Equal(t, names(told[0]), names(computed[0]))
 		})
 	}
 	for _, model := range []string{"RTX-PRO-6000-Blackwell-96GB", "H100-94GB-NVL", "A100-80GB"} {
 		t.Run(model, func(t *testing.T) {
-			path := ofModel(t, model, "")
-			assert.Equal(t, names(simulated(t, path).gpus()[0]), names(simulated(t, path, hideNames).gpus()[0]))
+			path := nvidiatest.OfModel(t, model, "")
+			assert.Equal(t, names(simulated(t, path).GPUs()[0]), names(simulated(t, path, hideNames).GPUs()[0]))
 		})
 	}
 }
@@ -88,11 +89,11 @@ func names(g gpu.GPU) []string {
 }
 
 func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
-	on := simulated(t, "a100-40x8").gpus()[0]
+	on := simulated(t, "a100-40x8").GPUs()[0]
 	for _, p := range on.Placements {
 		assert.Equal(t, gpu.TypeMIG, p.Type)
 	}
-	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n")).gpus()[0]
+	off := simulated(t, nvidiatest.OfModel(t, "A100-40GB", "  migMode: disabled\n")).GPUs()[0]
 	require.Len(t, off.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, off.Placements[0].Type)
 	assert.Equal(t, on.Counters, off.Counters, "counters stay when the mode changes: a change rewrites the whole pool")
@@ -110,18 +111,18 @@ func (guest) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
 
 func TestVGPUGuestNeverSwitchesTheMode(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
-	placements := m.gpus()[0].Placements
+	placements := m.GPUs()[0].Placements
 	require.Len(t, placements, 1)
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: placements[0].GPU, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 6, Size: 1})
 	assert.ErrorContains(t, err, "vGPU")
-	current, pending := m.modes()
+	current, pending := m.MIGModes()
 	assert.Zero(t, current)
 	assert.Zero(t, pending)
 }
 
 func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
 	m := simulated(t, "l4x4", func(c *Config) { c.SysRoot = t.TempDir() })
-	for _, g := range m.gpus() {
+	for _, g := range m.GPUs() {
 		assert.Nil(t, g.NUMANode)
 		assert.Empty(t, g.PCIeRoot)
 	}
@@ -129,8 +130,8 @@ func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
 
 func TestLostGPUHidesNoOther(t *testing.T) {
 	m := simulated(t, "h100x8")
-	lost := m.gpus()[3].PCIAddress
-	m.faults(nvdriver.Faults{Lost: []string{lost}})
+	lost := m.GPUs()[3].PCIAddress
+	m.SetFaults(nvdriver.Faults{Lost: []string{lost}})
 
 	gpus, err := m.Inventory(t.Context())
 	assert.Len(t, gpus, 7)
@@ -141,13 +142,13 @@ func TestLostGPUHidesNoOther(t *testing.T) {
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 	assert.ErrorContains(t, err, "fell off the bus")
 
-	m.noFaults()
-	assert.Len(t, m.gpus(), 8)
+	m.NoFaults()
+	assert.Len(t, m.GPUs(), 8)
 }
 
 func TestGPULostFromTheStartIsNamedByItsIndex(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.faults(nvdriver.Faults{Lost: []string{"0000:43:00.0"}})
+	m.SetFaults(nvdriver.Faults{Lost: []string{"0000:43:00.0"}})
 	_, err := m.Inventory(t.Context())
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
@@ -159,7 +160,7 @@ func TestGPULostFromTheStartIsNamedByItsIndex(t *testing.T) {
 func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
 	m := simulated(t, "l4x4")
 	require.NoError(t, m.Close(t.Context()))
-	m.fail("Init", nvml.ERROR_DRIVER_NOT_LOADED, 0)
+	m.Fail("Init", nvml.ERROR_DRIVER_NOT_LOADED, 0)
 	gpus, err := m.Inventory(t.Context())
 	assert.Empty(t, gpus)
 	assert.ErrorContains(t, err, "kernel module is not loaded")
@@ -169,12 +170,12 @@ func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
 
 func TestLostSessionIsOpenedAgain(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.gpus()[0].PCIAddress
+	address := m.GPUs()[0].PCIAddress
 	require.NoError(t, m.Close(t.Context()))
 	_, err := m.Live(t.Context(), address)
 	require.NoError(t, err)
 	require.NoError(t, m.Close(t.Context()))
-	assert.Len(t, m.gpus(), 4)
+	assert.Len(t, m.GPUs(), 4)
 }
 
 // doubled lists a profile a second time under another number, and one more
@@ -197,17 +198,17 @@ func (d doubled) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInf
 
 func TestProfileListedTwice(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return doubled{d} }))
-	all := names(m.gpus()[0])
-	assert.Equal(t, names(simulated(t, "h100x8").gpus()[0]), all)
+	all := names(m.GPUs()[0])
+	assert.Equal(t, names(simulated(t, "h100x8").GPUs()[0]), all)
 	slices.Sort(all)
 	assert.Len(t, slices.Compact(all), 26, "no name twice")
 }
 
 func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
-	hung := m.gpus()[2].PCIAddress
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
-	t.Cleanup(func() { m.settleFaults() })
+	hung := m.GPUs()[2].PCIAddress
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
+	t.Cleanup(func() { m.SettleFaults() })
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -234,9 +235,9 @@ func (d reservesForMIG) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 // What is offered of the whole GPU does not follow what the driver reserves for MIG.
 func TestWholeGPUIsAsLargeWithMIGOn(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return reservesForMIG{d} }))
-	before := m.gpus()
-	m.migOn()
-	assert.Equal(t, before, m.gpus())
+	before := m.GPUs()
+	m.MIGOn()
+	assert.Equal(t, before, m.GPUs())
 }
 
 // The names are those of NVIDIA's DRA driver; a number that is newer than our nvml.h has none.
@@ -258,7 +259,7 @@ func TestCUDAVersion(t *testing.T) {
 // A GPU is published without what its driver does not report.
 func TestVersionsThatTheDriverDoesNotReport(t *testing.T) {
 	m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device { return untold{d} }))
-	g := m.gpus()[0]
+	g := m.GPUs()[0]
 	assert.Empty(t, g.Architecture+g.CUDAComputeCapability)
 	assert.Equal(t, []string{"580.159.04", "13.0"}, []string{g.DriverVersion, g.CUDADriverVersion})
 	assert.NotEmpty(t, g.Placements)

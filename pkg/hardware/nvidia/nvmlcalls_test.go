@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -224,7 +225,7 @@ func setFaults(t *testing.T, h handles, f nvdriver.Faults) {
 
 func startHandles(t *testing.T, model string) handles {
 	t.Helper()
-	inv, err := models.LoadInventory(ofModel(t, model, ""))
+	inv, err := models.LoadInventory(nvidiatest.OfModel(t, model, ""))
 	require.NoError(t, err)
 	lib, err := nvdriver.New(inv, nvdriver.Options{Root: memory.TempDir(t), Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
@@ -269,7 +270,7 @@ func needsHandle(name string, h handles) bool {
 // The simulator answers what nvml.h documents for each call, and the table says which
 // answers those are.
 func TestSimulatorAnswersWhatNVMLDocuments(t *testing.T) {
-	inProcess(t)
+	nvidiatest.InProcess(t)
 	documented := documentedReturns(t)
 	seen := map[string]map[nvml.Return]string{}
 	for state, start := range nvmlStates {

@@ -14,7 +14,7 @@ import (
 // what needs none is not affected.
 func TestObstacles(t *testing.T) {
 	m := simulated(t, "h100x8")
-	gpus := m.gpus()
+	gpus := m.GPUs()
 	obstacles := func(gpuIndex int, held bool) (types []gpu.Type, reason string) {
 		t.Helper()
 		found, err := m.Obstacles(t.Context(), gpus[gpuIndex].PCIAddress, held)
@@ -43,7 +43,7 @@ func TestObstacles(t *testing.T) {
 
 	types, _ := obstacles(0, false)
 	assert.Empty(t, types)
-	m.faults(busy)
+	m.SetFaults(busy)
 	types, reason := obstacles(0, false)
 	assert.Equal(t, []gpu.Type{gpu.TypeMIG}, types)
 	assert.Equal(t, "MIG stays off as long as processes 7, 9, which no claim explains, use the GPU", reason)
@@ -52,9 +52,9 @@ func TestObstacles(t *testing.T) {
 	types, _ = obstacles(1, false)
 	assert.Empty(t, types, "another GPU")
 
-	m.noFaults()
-	m.migOn()
-	m.faults(busy)
+	m.NoFaults()
+	m.MIGOn()
+	m.SetFaults(busy)
 	types, _ = obstacles(0, false)
 	assert.Equal(t, []gpu.Type{gpu.TypeGPU}, types)
 }
@@ -62,8 +62,8 @@ func TestObstacles(t *testing.T) {
 // A GPU whose MIG mode needs a reset offers only what its mode has.
 func TestObstaclesWithoutSwitching(t *testing.T) {
 	m := simulated(t, "a100-80x8")
-	address := m.gpus()[0].PCIAddress
-	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address, PID: 7}}})
+	address := m.GPUs()[0].PCIAddress
+	m.SetFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address, PID: 7}}})
 	found, err := m.Obstacles(t.Context(), address, false)
 	require.NoError(t, err)
 	assert.Empty(t, found)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/short"
 	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -20,7 +21,7 @@ import (
 // we read of them through it, for every machine and model, in either MIG mode.
 func TestGPUsOnPaper(t *testing.T) {
 	machines := map[string]func() (*models.Inventory, error){}
-	for _, name := range machinesOfNVIDIA(t) {
+	for _, name := range nvidiatest.Inventories(t) {
 		machines[name] = func() (*models.Inventory, error) { return models.LoadInventory(name) }
 	}
 	for _, model := range short.Some(models.NVIDIAModels(), 10) {
@@ -58,16 +59,5 @@ func readThroughNVML(t *testing.T, inv *models.Inventory, seed string) []gpu.GPU
 	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	m := machineWith(t, root, lib)
-	return m.gpus()
-}
-
-// machinesOfNVIDIA are the inventories with GPUs of NVIDIA's, others among them
-// or not.
-func machinesOfNVIDIA(t *testing.T) []string {
-	t.Helper()
-	return slices.DeleteFunc(models.InventoryNames(), func(name string) bool {
-		inv, err := models.LoadInventory(name)
-		require.NoError(t, err)
-		return len(inv.GPUs) == 0
-	})
+	return m.GPUs()
 }

@@ -46,28 +46,28 @@ func TestCodesDuringARelease(t *testing.T) {
 			t.Parallel()
 			var answer scriptedAnswer
 			m := simulated(t, "h100x8", func(c *Config) { c.NVML = scriptedLibrary{c.NVML, &answer} })
-			p := m.placement("1g.10gb", 6)
+			p := m.Placement("1g.10gb", 6)
 			for _, state := range []string{"complete", "busy", "without a compute instance"} {
 				busy := state == "busy"
 				for _, code := range slices.Concat(codes, anyCall) {
 					answer = scriptedAnswer{}
 					if state == "without a compute instance" {
-						m.bareInstance(p)
+						m.BareInstance(p)
 					} else {
-						m.create(p)
+						m.Made(p)
 					}
-					id := m.live(p.GPU)[0].ID
+					id := m.Partitions(p.GPU)[0].ID
 					var instance int
 					_, err := fmt.Sscanf(id, "GI %d", &instance)
 					require.NoError(t, err)
 					if busy {
-						m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: p.GPU, GPUInstance: &instance, PID: 4711}}})
+						m.SetFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: p.GPU, GPUInstance: &instance, PID: 4711}}})
 					}
 					answer = scriptedAnswer{call, code}
 					seen, listErr := m.Live(t.Context(), p.GPU)
 					err = m.Destroy(t.Context(), p)
 					answer = scriptedAnswer{}
-					exists := len(m.live(p.GPU)) > 0
+					exists := len(m.Partitions(p.GPU)) > 0
 					if listErr == nil {
 						assert.True(t, len(seen) == 1 && seen[0].Is(p), "%s, %v: it passes for gone", state, code)
 					}
@@ -81,9 +81,9 @@ func TestCodesDuringARelease(t *testing.T) {
 							assert.ErrorContains(t, err, "4711")
 						}
 					}
-					m.noFaults()
+					m.NoFaults()
 					require.NoError(t, m.Destroy(t.Context(), p), "%v: the next try", code)
-					require.Empty(t, m.live(p.GPU))
+					require.Empty(t, m.Partitions(p.GPU))
 				}
 			}
 		})

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 )
 
 // host lays out files, and links where there is a target, below a folder that
@@ -93,12 +95,12 @@ func TestNew(t *testing.T) {
 	_, err := New(Config{})
 	assert.ErrorContains(t, err, "Config.NVML")
 
-	d, err := New(Config{NVML: &trap{}, DriverRoot: "/host/x", HostDriverRoot: "/x"})
+	d, err := New(Config{NVML: &nvidiatest.Trap{}, DriverRoot: "/host/x", HostDriverRoot: "/x"})
 	require.NoError(t, err)
 	assert.Equal(t, "/host/x", d.cfg.DevRoot)
 	assert.Equal(t, "/x", d.cfg.HostDevRoot, "the device root goes with the driver root")
 
-	d, err = New(Config{NVML: &trap{}, DriverRoot: "/host/x", HostDriverRoot: "/x", DevRoot: "/"})
+	d, err = New(Config{NVML: &nvidiatest.Trap{}, DriverRoot: "/host/x", HostDriverRoot: "/x", DevRoot: "/"})
 	require.NoError(t, err)
 	assert.Equal(t, "/", d.cfg.HostDevRoot)
 }

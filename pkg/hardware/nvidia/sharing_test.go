@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -28,7 +29,7 @@ func TestSetTimeSlice(t *testing.T) {
 			return []byte(answer), failure
 		}
 	})
-	g := m.gpus()[1]
+	g := m.GPUs()[1]
 	for number, slice := range map[string]gpu.TimeSlice{"0": gpu.DefaultSlice, "1": gpu.ShortSlice, "2": gpu.MediumSlice, "3": gpu.LongSlice} {
 		ran = nil
 		require.NoError(t, m.SetTimeSlice(t.Context(), g.PCIAddress, slice))
@@ -75,7 +76,7 @@ func TestSetTimeSlice(t *testing.T) {
 
 func TestComputeMode(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.gpus()[0].PCIAddress
+	address := m.GPUs()[0].PCIAddress
 	is := func(mode string) {
 		t.Helper()
 		settings, err := m.Settings(t.Context(), address)
@@ -89,7 +90,7 @@ func TestComputeMode(t *testing.T) {
 	}
 	assert.ErrorContains(t, m.SetComputeMode(t.Context(), address, "exclusive"), gpu.ComputeExclusive, "what there is to choose from")
 
-	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Calls: []nvdriver.CallFault{
+	require.NoError(t, nvdriver.SetFaults(m.Root, nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: "SetComputeMode", GPU: address, Error: nvdriver.Return(nvml.ERROR_IN_USE)},
 	}}))
 	require.NoError(t, m.SetComputeMode(t.Context(), address, gpu.ComputeDefault), "it is set already")
@@ -98,16 +99,16 @@ func TestComputeMode(t *testing.T) {
 }
 
 func TestComputeModeUnderMIG(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", "  migMode: enabled\n"))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", "  migMode: enabled\n"))
+	address := m.GPUs()[0].PCIAddress
 	assert.ErrorIs(t, m.SetComputeMode(t.Context(), address, gpu.ComputeExclusive), gpu.ErrNotSupported)
 	_, err := m.Settings(t.Context(), address)
 	assert.ErrorIs(t, err, gpu.ErrNotSupported, "an empty mode could not be restored")
-	_, ret := m.device(0).GetComputeMode()
+	_, ret := m.Device(0).GetComputeMode()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "nvml.h: device must be MIG device handle")
 
 	// The whole GPU turns MIG off, and has a compute mode again.
-	m.create(m.whole())
+	m.Made(m.Whole())
 	settings, err := m.Settings(t.Context(), address)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Settings{ComputeMode: gpu.ComputeDefault}, settings)

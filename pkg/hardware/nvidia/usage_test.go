@@ -12,23 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/load"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 func (m *machine) usage(pciAddress string) gpu.Usage {
-	m.t.Helper()
-	u, err := m.Usage(m.t.Context(), pciAddress)
-	require.NoError(m.t, err)
+	m.T.Helper()
+	u, err := m.Usage(m.T.Context(), pciAddress)
+	require.NoError(m.T, err)
 	return u
 }
 
 const gib = 1 << 30
 
 func TestUsageOfAWholeGPU(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	first, second := m.gpus()[0], m.gpus()[1]
-	m.faults(nvdriver.Faults{
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	first, second := m.GPUs()[0], m.GPUs()[1]
+	m.SetFaults(nvdriver.Faults{
 		Processes: []nvdriver.Process{
 			{GPU: first.PCIAddress, PID: 11, Use: load.Use{Compute: 60, MemoryMiB: 2048}},
 			{GPU: first.PCIAddress, PID: 12},
@@ -67,10 +68,10 @@ func TestUsageOfAWholeGPU(t *testing.T) {
 }
 
 func TestUsageOfPartitions(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	address := m.GPUs()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, true, false))
-	small, large := m.create(m.placement("1g.10gb", 0)), m.create(m.placement("3g.40gb", 4))
+	small, large := m.Made(m.Placement("1g.10gb", 0)), m.Made(m.Placement("3g.40gb", 4))
 	instances := map[string]int{}
 	for _, p := range m.usage(address).Partitions {
 		n, err := strconv.Atoi(p.Instance)
@@ -78,7 +79,7 @@ func TestUsageOfPartitions(t *testing.T) {
 		instances[p.UUID] = n
 	}
 	id, other := instances[small.UUID], instances[large.UUID]
-	m.faults(nvdriver.Faults{
+	m.SetFaults(nvdriver.Faults{
 		Processes: []nvdriver.Process{{GPU: address, GPUInstance: &id, PID: 11, Use: load.Use{Compute: 40, MemoryMiB: 1024}}},
 		Load:      []load.Load{{GPU: "*", Instance: &other, Compute: 80, Memory: 10}},
 	})
@@ -103,15 +104,15 @@ func TestUsageOfPartitions(t *testing.T) {
 
 // What a partition did says nothing about the next one at its place.
 func TestAveragesBelongToOnePartition(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	address := m.GPUs()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, true, false))
-	p := m.placement("1g.10gb", 0)
-	m.create(p)
-	m.faults(nvdriver.Faults{Load: []load.Load{{GPU: "*", Compute: 100}}})
+	p := m.Placement("1g.10gb", 0)
+	m.Made(p)
+	m.SetFaults(nvdriver.Faults{Load: []load.Load{{GPU: "*", Compute: 100}}})
 	m.usage(address)
 	require.NoError(t, m.Destroy(t.Context(), p))
-	m.create(p)
+	m.Made(p)
 	u := m.usage(address)
 	require.Len(t, u.Partitions, 1)
 	assert.NotContains(t, u.Partitions[0].Measured, gpu.ComputeActive)
@@ -120,8 +121,8 @@ func TestAveragesBelongToOnePartition(t *testing.T) {
 
 // Buffers of an NVML that was closed are neither used nor freed.
 func TestUsageAfterNVMLWasClosed(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	address := m.GPUs()[0].PCIAddress
 	m.usage(address)
 	require.Equal(t, nvml.SUCCESS, m.cfg.NVML.Shutdown())
 	u := m.usage(address)
@@ -131,14 +132,14 @@ func TestUsageAfterNVMLWasClosed(t *testing.T) {
 
 // GPUs without GPM, and drivers without the newer calls, tell the rest.
 func TestUsageOfOlderGPUsAndDrivers(t *testing.T) {
-	m := simulated(t, ofModel(t, "A100-40GB", ""))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "A100-40GB", ""))
+	address := m.GPUs()[0].PCIAddress
 	m.usage(address)
 	u := m.usage(address)
 	assert.NotContains(t, u.Measured, gpu.ComputeActive)
 	assert.Contains(t, u.Measured, gpu.Utilization)
 
-	m = simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = withoutSymbols{c.NVML} })
+	m = simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = withoutSymbols{c.NVML} })
 	m.usage(address)
 	u = m.usage(address)
 	assert.NotContains(t, u.Measured, gpu.ComputeActive)
@@ -148,17 +149,17 @@ func TestUsageOfOlderGPUsAndDrivers(t *testing.T) {
 
 // A value that NVML does not report takes away no other.
 func TestUsageWithoutOneValue(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	address := m.GPUs()[0].PCIAddress
 	for _, call := range []string{"GetPowerUsage", "GpmSampleGet", "GetComputeRunningProcesses"} {
-		m.fail(call, nvml.ERROR_NO_PERMISSION, 0)
+		m.Fail(call, nvml.ERROR_NO_PERMISSION, 0)
 		m.usage(address)
 		u := m.usage(address)
 		assert.Equal(t, call != "GetPowerUsage", has(u, gpu.Power), call)
 		assert.Equal(t, call != "GpmSampleGet", has(u, gpu.ComputeActive), call)
 		assert.Contains(t, u.Measured, gpu.MemoryUsed)
 	}
-	m.fail("GetPowerUsage", nvml.ERROR_GPU_IS_LOST, 0)
+	m.Fail("GetPowerUsage", nvml.ERROR_GPU_IS_LOST, 0)
 	_, err := m.Usage(t.Context(), address)
 	require.ErrorIs(t, err, gpu.ErrLost)
 }
@@ -175,19 +176,19 @@ func (withoutSymbols) Extensions() nvml.ExtendedInterface { return nil }
 
 // Processes that NVML does not report are not none.
 func TestUsageOfUntoldProcesses(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	whole, cut := m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	whole, cut := m.GPUs()[0].PCIAddress, m.GPUs()[1].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), cut, true, false))
-	p := m.placement("1g.10gb", 0)
+	p := m.Placement("1g.10gb", 0)
 	p.GPU = cut
-	m.create(p)
-	m.fail("GetComputeRunningProcesses", nvml.ERROR_NO_PERMISSION, 0)
+	m.Made(p)
+	m.Fail("GetComputeRunningProcesses", nvml.ERROR_NO_PERMISSION, 0)
 	assert.NotContains(t, m.usage(whole).Measured, gpu.ProcessCount)
 	u := m.usage(cut)
 	assert.NotContains(t, u.Measured, gpu.ProcessCount)
 	require.Len(t, u.Partitions, 1)
 	assert.NotContains(t, u.Partitions[0].Measured, gpu.ProcessCount)
-	m.faults(nvdriver.Faults{})
+	m.SetFaults(nvdriver.Faults{})
 	u = m.usage(cut)
 	assert.InDelta(t, 0, u.Measured[gpu.ProcessCount], 0)
 	assert.InDelta(t, 0, u.Partitions[0].Measured[gpu.ProcessCount], 0)
@@ -195,15 +196,15 @@ func TestUsageOfUntoldProcesses(t *testing.T) {
 
 // A GPU that hangs does not keep the reader, and is read again when it answers.
 func TestUsageOfAGPUThatHangs(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	first, second := m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: first, Hang: true}}})
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	first, second := m.GPUs()[0].PCIAddress, m.GPUs()[1].PCIAddress
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetPowerUsage", GPU: first, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := m.Usage(ctx, first)
 	require.ErrorContains(t, err, "DeviceGetPowerUsage")
 	m.usage(second)
-	m.faults(nvdriver.Faults{})
+	m.SetFaults(nvdriver.Faults{})
 	require.Eventually(t, func() bool {
 		_, err := m.Usage(t.Context(), first)
 		return err == nil
@@ -229,16 +230,16 @@ func (c counting) GpmSampleFree(s nvml.GpmSample) nvml.Return {
 // A reading whose time ends frees its buffers all the same.
 func TestBuffersOfAReadingThatTakesTooLong(t *testing.T) {
 	var buffers atomic.Int64
-	m := simulated(t, ofModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = counting{c.NVML, &buffers} })
-	address := m.gpus()[0].PCIAddress
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = counting{c.NVML, &buffers} })
+	address := m.GPUs()[0].PCIAddress
 	m.usage(address)
 	require.Equal(t, int64(1), buffers.Load())
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpmSampleGet", GPU: address, Hang: true}}})
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpmSampleGet", GPU: address, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := m.Usage(ctx, address)
 	require.ErrorContains(t, err, "GpmSampleGet")
-	m.faults(nvdriver.Faults{})
+	m.SetFaults(nvdriver.Faults{})
 	require.Eventually(t, func() bool {
 		_, err := m.Usage(t.Context(), address)
 		return err == nil
@@ -248,8 +249,8 @@ func TestBuffersOfAReadingThatTakesTooLong(t *testing.T) {
 
 // How much clients of MPS use a GPU is not known, which is not nothing.
 func TestUsageOfClientsOfMPS(t *testing.T) {
-	m := simulated(t, ofModel(t, "H100-80GB", ""))
-	g := m.gpus()[0]
-	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: g.PCIAddress, PID: 11, MPS: true, Use: load.Use{Compute: 60, MemoryMiB: 2048}}}})
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	g := m.GPUs()[0]
+	m.SetFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: g.PCIAddress, PID: 11, MPS: true, Use: load.Use{Compute: 60, MemoryMiB: 2048}}}})
 	assert.Equal(t, []gpu.ProcessUsage{{PID: 11, Device: g.Name(), Measured: gpu.Measured{gpu.MemoryUsed: 2 * gib}}}, m.usage(g.PCIAddress).Processes)
 }

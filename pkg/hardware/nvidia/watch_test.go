@@ -23,9 +23,9 @@ type watching struct {
 
 // watchHealth starts watching, with frequent looks.
 func (m *machine) watchHealth() *watching {
-	m.t.Helper()
+	m.T.Helper()
 	w := &watching{machine: m}
-	ctx, cancel := context.WithCancel(m.t.Context())
+	ctx, cancel := context.WithCancel(m.T.Context())
 	done := make(chan error, 1)
 	go func() {
 		watcher := m.newWatcher(func(e gpu.HealthEvent) {
@@ -36,9 +36,9 @@ func (m *machine) watchHealth() *watching {
 		watcher.lookEvery = 200 * time.Millisecond
 		done <- watcher.run(ctx)
 	}()
-	m.t.Cleanup(func() {
+	m.T.Cleanup(func() {
 		cancel()
-		assert.NoError(m.t, <-done)
+		assert.NoError(m.T, <-done)
 	})
 	return w
 }
@@ -46,20 +46,20 @@ func (m *machine) watchHealth() *watching {
 // xid raises an error until it is reported: what happens before the GPUs are
 // registered is not.
 func (w *watching) xid(address string, number uint64, instance *int) gpu.HealthEvent {
-	w.t.Helper()
+	w.T.Helper()
 	return w.xidBeside(nvdriver.Faults{}, nvdriver.XID{GPU: address, GPUInstance: instance, XID: number})
 }
 
 // xidBeside is xid beside other faults.
 func (w *watching) xidBeside(faults nvdriver.Faults, x nvdriver.XID) gpu.HealthEvent {
-	w.t.Helper()
+	w.T.Helper()
 	var got gpu.HealthEvent
-	require.Eventually(w.t, func() bool {
+	require.Eventually(w.T, func() bool {
 		faults.XIDs = nil
-		w.faults(faults)
+		w.SetFaults(faults)
 		time.Sleep(30 * time.Millisecond) // the simulator looks every 20 ms
 		faults.XIDs = []nvdriver.XID{x}
-		w.faults(faults)
+		w.SetFaults(faults)
 		for range 10 {
 			if e, ok := w.last(x.GPU, x.XID); ok {
 				got = e
@@ -125,7 +125,7 @@ func TestWatchHealthReportsByClass(t *testing.T) {
 
 	// A program's own errors are not reported, nor is a recovery action that
 	// is none.
-	w.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: second, XID: 31}, {GPU: second, XID: 109}, {GPU: second, XID: 154}}})
+	w.SetFaults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: second, XID: 31}, {GPU: second, XID: 109}, {GPU: second, XID: 154}}})
 	w.xid(second, 63, nil)
 	for _, number := range []uint64{31, 109, 154} {
 		assert.Zero(t, w.count(second, number), "XID %d", number)
@@ -137,7 +137,7 @@ func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
 	w := simulated(t, "h100x8").watchHealth()
 	address := "0000:1b:00.0"
 	w.xid(address, 63, nil)
-	w.faults(nvdriver.Faults{
+	w.SetFaults(nvdriver.Faults{
 		XIDs:     []nvdriver.XID{{GPU: address, XID: 154}},
 		Recovery: []nvdriver.Recovery{{GPU: address, Action: "drainAndReset"}},
 	})
@@ -151,17 +151,17 @@ func TestWatchHealthReportsALostGPUOnceAndTakesItUpAgain(t *testing.T) {
 	w := simulated(t, "h100x8").watchHealth()
 	gone, other := "0000:1b:00.0", "0000:43:00.0"
 	w.xid(gone, 63, nil)
-	w.faults(nvdriver.Faults{Lost: []string{gone}})
+	w.SetFaults(nvdriver.Faults{Lost: []string{gone}})
 	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, time.Minute, 10*time.Millisecond)
 	e, _ := w.last(gone, 0)
 	assert.True(t, e.Fatal)
 	assert.Contains(t, e.Message, "ERROR_GPU_IS_LOST")
-	w.faults(nvdriver.Faults{Lost: []string{gone}, XIDs: []nvdriver.XID{{GPU: other, XID: 119}}})
+	w.SetFaults(nvdriver.Faults{Lost: []string{gone}, XIDs: []nvdriver.XID{{GPU: other, XID: 119}}})
 	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, time.Minute, 10*time.Millisecond, "the others are still watched")
 	assert.Zero(t, w.count(other, 0))
 	assert.Equal(t, 1, w.count(gone, 0))
 
-	w.noFaults()
+	w.NoFaults()
 	w.xid(gone, 95, nil) // it is back, and watched
 }
 
@@ -179,7 +179,7 @@ func TestWatchHealthOutlivesAReload(t *testing.T) {
 	w := m.watchHealth()
 	address := "0000:1b:00.0"
 	before := w.xid(address, 95, nil)
-	require.NoError(t, nvdriver.ReloadDriver(m.root))
+	require.NoError(t, nvdriver.ReloadDriver(m.Root))
 	require.Eventually(t, func() bool {
 		w.forget()
 		return w.xid(address, 64, nil).LoadID != before.LoadID
@@ -226,7 +226,7 @@ func TestGPUsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 
 func TestAGPUThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 	m := simulated(t, "l4x4")
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	w := m.newWatcher(func(gpu.HealthEvent) {})
 	require.ErrorIs(t, w.session(t.Context()), nvml.ERROR_UNKNOWN)
 	assert.Contains(t, w.shunned, "0000:17:00.0")
@@ -237,15 +237,15 @@ func TestAGPUThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 
 func TestWithoutEventsWatchHealthEnds(t *testing.T) {
 	m := simulated(t, "l4x4")
-	m.fail("EventSetCreate", nvml.ERROR_NOT_SUPPORTED, 0)
+	m.Fail("EventSetCreate", nvml.ERROR_NOT_SUPPORTED, 0)
 	assert.ErrorIs(t, m.WatchHealth(t.Context(), func(gpu.HealthEvent) {}), nvml.ERROR_NOT_SUPPORTED)
 }
 
 func TestAGPUThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
 	m := simulated(t, "l4x4")
 	hangs := nvdriver.CallFault{Call: "RegisterEvents", GPU: "0000:17:00.0", Hang: true}
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}})
-	t.Cleanup(m.noFaults)
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}})
+	t.Cleanup(m.NoFaults)
 	w := m.watchHealth()
 	w.xidBeside(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}}, nvdriver.XID{GPU: "0000:31:00.0", XID: 79})
 }

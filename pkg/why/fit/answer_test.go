@@ -231,5 +231,5 @@ func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
 	r := nodes[0].Requests[0]
 	assert.Equal(t, []fit.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
 	require.NotNil(t, r.Nearest)
-	assert.Equal(t, []string{"team-c: eight"}, r.Nearest.Holders, "one claim, though it has eight pieces")
+	assert.Equal(t, []string{"team-c: eight"}, fit.NamesOf(r.Nearest.Holders), "one claim, though it has eight pieces")
 }

@@ -94,7 +94,7 @@ func TestShares(t *testing.T) {
 			got := nodes[0].Requests[0]
 			assert.Equal(t, test.verdict, got.Verdict)
 			assert.Equal(t, test.text, got.Text)
-			assert.Equal(t, test.holders, got.Holders)
+			assert.Equal(t, test.holders, fit.NamesOf(got.Holders))
 			grant, err := test.world.Scheduler.Allocate(t.Context(), "node-a", pending.ClaimOf("x", "x", test.ask))
 			require.NoError(t, err)
 			assert.Equal(t, grant != nil, got.Verdict == fit.Fits, "the scheduler would not agree")

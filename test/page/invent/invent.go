@@ -184,7 +184,7 @@ func (o *Objects) plans(n int) {
 																							Says(names.ConditionProgressing, true, "Soaking", "step 2 of 4 soaks for 10 more minutes before the next nodes are switched")
 	done := gpunodes.NewPlan("amd-cpx", "cpx", 1)
 	done.Counts(v1beta1.PlanNodeCounts{Selected: int32(n / 4), Updated: int32(n / 4)}). //nolint:gosec // n is small
-												Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1").Says(names.ConditionComplete, true, "Complete", "")
+												Says(names.ConditionProgressing, false, "Complete", "all nodes have revision 1")
 	o.Plans = append(o.Plans, running.PartitionPlan, done.PartitionPlan)
 }
 

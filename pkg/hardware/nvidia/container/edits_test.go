@@ -1,4 +1,4 @@
-package nvidia
+package container_test
 
 import (
 	"fmt"
@@ -17,30 +17,33 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
+	"github.com/tranche-dev/tranche/test/nvidiatest/driven"
 )
 
 // withNodes is a machine whose device nodes are real ones.
-func withNodes(t *testing.T, inventory string, change ...func(*Config)) *machine {
+func withNodes(t *testing.T, inventory string, change ...func(*nvidia.Config)) *driven.Machine {
 	t.Helper()
-	m := simulated(t, inventory, change...)
-	if !m.nvml.HasDeviceNodes() {
+	m := driven.Simulated(t, inventory, change...)
+	if !m.NVML.HasDeviceNodes() {
 		t.Skip("needs root: device nodes are made with mknod")
 	}
 	return m
 }
 
-func (m *machine) common() *cdispecs.ContainerEdits {
-	m.t.Helper()
-	edits, err := m.CommonEdits(m.t.Context(), nil)
-	require.NoError(m.t, err)
+func commonOf(m *driven.Machine) *cdispecs.ContainerEdits {
+	m.T.Helper()
+	edits, err := m.CommonEdits(m.T.Context(), nil)
+	require.NoError(m.T, err)
 	return edits
 }
 
-func (m *machine) edits(p gpu.Placement) *cdispecs.ContainerEdits {
-	m.t.Helper()
-	edits, err := m.Edits(m.t.Context(), p)
-	require.NoError(m.t, err)
-	require.NoError(m.t, (&cdi.ContainerEdits{ContainerEdits: edits}).Validate())
+func editsOf(m *driven.Machine, p gpu.Placement) *cdispecs.ContainerEdits {
+	m.T.Helper()
+	edits, err := m.Edits(m.T.Context(), p)
+	require.NoError(m.T, err)
+	require.NoError(m.T, (&cdi.ContainerEdits{ContainerEdits: edits}).Validate())
 	return edits
 }
 
@@ -55,7 +58,7 @@ func paths(edits *cdispecs.ContainerEdits) []string {
 
 func TestCommonEdits(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	edits := m.common()
+	edits := commonOf(m)
 	require.NoError(t, (&cdi.ContainerEdits{ContainerEdits: edits}).Validate())
 
 	assert.Equal(t, []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}, paths(edits))
@@ -69,36 +72,36 @@ func TestCommonEdits(t *testing.T) {
 
 	libcuda := slices.IndexFunc(edits.Mounts, func(x *cdispecs.Mount) bool { return strings.HasSuffix(x.ContainerPath, "/libcuda.so.580.159.04") })
 	require.GreaterOrEqual(t, libcuda, 0)
-	assert.NotContains(t, edits.Mounts[libcuda].ContainerPath, m.root)
+	assert.NotContains(t, edits.Mounts[libcuda].ContainerPath, m.Root)
 	for _, hook := range edits.Hooks {
 		assert.Equal(t, "/usr/bin/nvidia-cdi-hook", hook.Path)
 	}
 }
 
 func TestCommonEditsNameTheHostsPaths(t *testing.T) {
-	m := withNodes(t, "h100x8", func(c *Config) {
+	m := withNodes(t, "h100x8", func(c *nvidia.Config) {
 		c.HostDriverRoot = "/var/lib/tranche/simulated/driver"
 		c.CDIHookPath = "/var/lib/tranche/bin/nvidia-cdi-hook"
 	})
-	edits := m.common()
+	edits := commonOf(m)
 	require.NotEmpty(t, edits.Mounts)
 	for _, mount := range edits.Mounts {
 		assert.True(t, strings.HasPrefix(mount.HostPath, "/var/lib/tranche/simulated/driver/"), mount.HostPath)
 	}
 	for _, hook := range edits.Hooks {
 		assert.Equal(t, "/var/lib/tranche/bin/nvidia-cdi-hook", hook.Path)
-		assert.NotContains(t, strings.Join(hook.Args, " "), m.root)
+		assert.NotContains(t, strings.Join(hook.Args, " "), m.Root)
 	}
 	for _, e := range edits.Env {
-		assert.NotContains(t, e, m.root)
+		assert.NotContains(t, e, m.Root)
 	}
 }
 
 func TestEditsOfAWholeGPU(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	gpus := m.gpus()
+	gpus := m.GPUs()
 	for _, g := range []gpu.GPU{gpus[0], gpus[7]} {
-		edits := m.edits(g.Placements[len(g.Placements)-1])
+		edits := editsOf(m, g.Placements[len(g.Placements)-1])
 		assert.Equal(t, []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}, paths(edits), "this GPU's node and no other's")
 		assert.Equal(t, "c", edits.DeviceNodes[0].Type)
 		assert.EqualValues(t, g.Minor, edits.DeviceNodes[0].Minor)
@@ -111,10 +114,10 @@ func TestEditsOfAWholeGPU(t *testing.T) {
 
 func TestEditsOfAPartition(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	a, b := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
-	m.create(a)
-	m.create(b)
-	first, second := m.edits(a), m.edits(b)
+	a, b := m.Placement("1g.10gb", 6), m.Placement("1g.10gb", 5)
+	m.Made(a)
+	m.Made(b)
+	first, second := editsOf(m, a), editsOf(m, b)
 	require.Len(t, first.DeviceNodes, 3, "gpu, GPU instance, compute instance")
 	assert.Equal(t, "/dev/nvidia0", first.DeviceNodes[0].Path)
 
@@ -126,7 +129,7 @@ func TestEditsOfAPartition(t *testing.T) {
 	}
 	for _, n := range first.DeviceNodes[1:] {
 		assert.Equal(t, "c", n.Type)
-		assert.EqualValues(t, m.major("nvidia-caps"), n.Major)
+		assert.EqualValues(t, majorOf(m, "nvidia-caps"), n.Major)
 		assert.Equal(t, fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", n.Minor), n.Path)
 		assert.Empty(t, n.HostPath, "the host need not have the node")
 		assert.Equal(t, "rw", n.Permissions)
@@ -134,35 +137,35 @@ func TestEditsOfAPartition(t *testing.T) {
 		assert.EqualValues(t, 0o444, *n.FileMode)
 	}
 
-	union := append(paths(m.common()), paths(first)...)
+	union := append(paths(commonOf(m)), paths(first)...)
 	slices.Sort(union)
 	assert.Len(t, slices.Compact(slices.Clone(union)), len(union), "no node twice")
 }
 
-// major reads the machine's /proc/devices in its own way.
-func (m *machine) major(name string) int {
-	m.t.Helper()
-	data, err := os.ReadFile(filepath.Join(m.root, "proc/devices"))
-	require.NoError(m.t, err)
+// majorOf reads the machine's /proc/devices in its own way.
+func majorOf(m *driven.Machine, name string) int {
+	m.T.Helper()
+	data, err := os.ReadFile(filepath.Join(m.Root, "proc/devices"))
+	require.NoError(m.T, err)
 	for line := range strings.Lines(string(data)) {
 		if number, found := strings.CutSuffix(strings.TrimSpace(line), " "+name); found {
 			major, err := strconv.Atoi(strings.TrimSpace(number))
-			require.NoError(m.t, err)
+			require.NoError(m.T, err)
 			return major
 		}
 	}
-	m.t.Fatalf("no %s in %s", name, data)
+	m.T.Fatalf("no %s in %s", name, data)
 	return 0
 }
 
 func TestEditsNeedAPartition(t *testing.T) {
-	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
+	m := driven.Simulated(t, "h100x8")
+	p := m.Placement("1g.10gb", 6)
 	_, err := m.Edits(t.Context(), p)
 	assert.ErrorContains(t, err, "the partition does not exist")
 
-	m.migOn()
-	m.bareInstance(p)
+	m.MIGOn()
+	m.BareInstance(p)
 	_, err = m.Edits(t.Context(), p)
 	assert.ErrorContains(t, err, "not complete")
 }
@@ -177,32 +180,32 @@ func (d moved) GetMinorNumber() (int, nvml.Return) { return *d.minor, nvml.SUCCE
 
 func TestMinorIsReadAtUse(t *testing.T) {
 	minor := 0
-	m := withNodes(t, "h100x8", func(c *Config) {
+	m := withNodes(t, "h100x8", func(c *nvidia.Config) {
 		lib := c.NVML
-		c.NVML = &movedLibrary{trap: trap{Interface: lib, wrap: func(d nvml.Device) nvml.Device { return moved{d, &minor} }}}
+		c.NVML = &movedLibrary{nvidiatest.Trap{Interface: lib, Wrap: func(d nvml.Device) nvml.Device { return moved{d, &minor} }}}
 	})
-	whole := m.whole()
-	assert.Equal(t, []string{"/dev/nvidia0"}, paths(m.edits(whole)))
+	whole := m.Whole()
+	assert.Equal(t, []string{"/dev/nvidia0"}, paths(editsOf(m, whole)))
 	minor = 5
-	assert.Equal(t, []string{"/dev/nvidia5"}, paths(m.edits(whole)))
+	assert.Equal(t, []string{"/dev/nvidia5"}, paths(editsOf(m, whole)))
 }
 
 // movedLibrary wraps the handles that nvcdi looks up too.
-type movedLibrary struct{ trap }
+type movedLibrary struct{ nvidiatest.Trap }
 
 func (l *movedLibrary) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
 	device, ret := l.Interface.DeviceGetHandleByUUID(uuid)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	return l.wrap(device), ret
+	return l.Wrap(device), ret
 }
 
 func TestCommonEditsShareNothing(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	want := m.common()
+	want := commonOf(m)
 	for range 3 { // made, then cached
-		edits := m.common()
+		edits := commonOf(m)
 		assert.Equal(t, want, edits)
 		edits.DeviceNodes[0].Path = "/dev/spoilt"
 		edits.DeviceNodes = append(edits.DeviceNodes[:1], &cdispecs.DeviceNode{Path: "/dev/more"})
@@ -210,7 +213,7 @@ func TestCommonEditsShareNothing(t *testing.T) {
 		edits.Mounts[0].HostPath = "/spoilt"
 		edits.Hooks[0].Args[0] = "spoilt"
 	}
-	assert.Equal(t, want, m.common())
+	assert.Equal(t, want, commonOf(m))
 }
 
 // upgraded is a library that tells another driver version.
@@ -223,19 +226,19 @@ func (l *upgraded) SystemGetDriverVersion() (string, nvml.Return) { return *l.ve
 
 func TestDraDriverNvidiaGpuIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	version := "580.159.04"
-	m := withNodes(t, "h100x8", func(c *Config) { c.NVML = &upgraded{c.NVML, &version} })
-	require.NotEmpty(t, m.common().Mounts)
+	m := withNodes(t, "h100x8", func(c *nvidia.Config) { c.NVML = &upgraded{c.NVML, &version} })
+	require.NotEmpty(t, commonOf(m).Mounts)
 	version = "590.48.01"
 	_, err := m.CommonEdits(t.Context(), nil)
 	require.Error(t, err, "the new version's files are not there yet, and the old ones are not handed out")
-	assert.ErrorContains(t, err, m.cfg.DriverRoot)
+	assert.ErrorContains(t, err, m.Config.DriverRoot)
 	version = "580.159.04"
-	assert.NotEmpty(t, m.common().Mounts)
+	assert.NotEmpty(t, commonOf(m).Mounts)
 }
 
 func TestDraDriverNvidiaGpuIssue1380CommonEditsFollowTheFiles(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	before := m.common()
+	before := commonOf(m)
 	var gone string
 	for _, mount := range before.Mounts {
 		if strings.Contains(mount.HostPath, "nvidia-smi") {
@@ -244,27 +247,27 @@ func TestDraDriverNvidiaGpuIssue1380CommonEditsFollowTheFiles(t *testing.T) {
 	}
 	require.NotEmpty(t, gone)
 	require.NoError(t, os.Remove(gone))
-	for _, mount := range m.common().Mounts {
+	for _, mount := range commonOf(m).Mounts {
 		assert.NotEqual(t, gone, mount.HostPath)
 	}
 }
 
 func TestDraDriverNvidiaGpuIssue1380IncompleteEditsAreRefusedAndNotKept(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	uvm := filepath.Join(m.root, "driver/dev/nvidia-uvm")
+	uvm := filepath.Join(m.Root, "driver/dev/nvidia-uvm")
 	aside := uvm + ".aside"
 	require.NoError(t, os.Rename(uvm, aside))
 	_, err := m.CommonEdits(t.Context(), nil)
 	require.ErrorContains(t, err, "no device node /dev/nvidia-uvm")
 	assert.ErrorContains(t, err, "nvidia-modprobe")
 	require.NoError(t, os.Rename(aside, uvm))
-	assert.Contains(t, paths(m.common()), "/dev/nvidia-uvm")
+	assert.Contains(t, paths(commonOf(m)), "/dev/nvidia-uvm")
 }
 
 func TestMissingNodeOfTheGPUIsNamed(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	require.NoError(t, os.Remove(filepath.Join(m.root, "driver/dev/nvidia0")))
-	_, err := m.Edits(t.Context(), m.whole())
+	require.NoError(t, os.Remove(filepath.Join(m.Root, "driver/dev/nvidia0")))
+	_, err := m.Edits(t.Context(), m.Whole())
 	assert.ErrorContains(t, err, "no device node /dev/nvidia0")
 	assert.ErrorContains(t, err, "nvidia-modprobe -c0")
 }
@@ -273,7 +276,7 @@ func TestMissingNodeOfTheGPUIsNamed(t *testing.T) {
 func TestCommonEditsFollowTheDeviceNumbers(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	uvm := func() *cdispecs.DeviceNode {
-		for _, node := range m.common().DeviceNodes {
+		for _, node := range commonOf(m).DeviceNodes {
 			if node.Path == "/dev/nvidia-uvm" {
 				return node
 			}
@@ -283,7 +286,7 @@ func TestCommonEditsFollowTheDeviceNumbers(t *testing.T) {
 	}
 	before := uvm()
 	require.NotZero(t, before.Major, "the edits contain the numbers")
-	path := filepath.Join(m.root, "driver/dev/nvidia-uvm")
+	path := filepath.Join(m.Root, "driver/dev/nvidia-uvm")
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(uint32(before.Major)+1, uint32(before.Minor)))))
 	assert.Equal(t, before.Major+1, uvm().Major)

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"testing"
@@ -16,13 +16,13 @@ import (
 
 func TestKnownDefectWrongUUID(t *testing.T) {
 	m := simulated(t, "h100x8")
-	parent := m.gpus()[0].UUID
+	parent := m.GPUs()[0].UUID
 	seen := map[string]bool{parent: true}
 	for _, start := range []int{6, 5, 4} {
-		made := m.create(m.placement("1g.10gb", start))
+		made := m.Made(m.Placement("1g.10gb", start))
 		assert.False(t, seen[made.UUID], "a UUID of its own, and not the GPU's")
 		seen[made.UUID] = true
-		device, ret := m.nvml.DeviceGetHandleByUUID(made.UUID)
+		device, ret := m.NVML.DeviceGetHandleByUUID(made.UUID)
 		require.Equal(t, nvml.SUCCESS, ret)
 		isMIG, _ := device.IsMigDeviceHandle()
 		assert.True(t, isMIG)
@@ -33,60 +33,60 @@ func TestKnownDefectWrongUUID(t *testing.T) {
 
 func TestKnownDefectLeakedInstanceWhenComputeFails(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.fail("CreateComputeInstance", nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
+	p := m.Placement("1g.10gb", 6)
+	m.Fail("CreateComputeInstance", nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_INSUFFICIENT_RESOURCES)
-	assert.Empty(t, m.live(p.GPU), "the GPU instance is gone")
-	m.create(p)
+	assert.Empty(t, m.Partitions(p.GPU), "the GPU instance is gone")
+	m.Made(p)
 }
 
 func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+	p := m.Placement("1g.10gb", 6)
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: "CreateComputeInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
 		{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)},
 	}})
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
 	assert.ErrorContains(t, err, "could not be removed again")
-	m.noFaults()
-	live := m.live(p.GPU)
+	m.NoFaults()
+	live := m.Partitions(p.GPU)
 	require.Len(t, live, 1, "and an instance without compute instance is visible")
 	assert.False(t, live[0].Complete)
-	m.create(p)
+	m.Made(p)
 }
 
 func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	m := simulated(t, "h100x8")
-	before := m.gpus()
-	current, _ := m.modes()
+	before := m.GPUs()
+	current, _ := m.MIGModes()
 	require.Equal(t, nvml.DEVICE_MIG_DISABLE, current, "as when a plugin starts")
-	keep, gone := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
-	m.create(keep)
-	m.create(gone)
+	keep, gone := m.Placement("1g.10gb", 6), m.Placement("1g.10gb", 5)
+	m.Made(keep)
+	m.Made(gone)
 	require.NoError(t, m.Destroy(t.Context(), gone))
-	current, pending := m.modes()
+	current, pending := m.MIGModes()
 	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current)
 	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, pending, "nobody tried to switch it off beside a live partition")
-	assert.Len(t, m.live(keep.GPU), 1)
-	assert.Equal(t, before, m.gpus())
+	assert.Len(t, m.Partitions(keep.GPU), 1)
+	assert.Equal(t, before, m.GPUs())
 }
 
 func TestKnownDefectWholeGPUInMIGMode(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.create(m.placement("1g.10gb", 6))
-	_, err := m.Create(t.Context(), m.whole())
+	m.Made(m.Placement("1g.10gb", 6))
+	_, err := m.Create(t.Context(), m.Whole())
 	require.ErrorContains(t, err, "GPU 0000:1b:00.0 is partitioned: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
-	assert.Len(t, m.live("0000:1b:00.0"), 1, "and what is there stays")
+	assert.Len(t, m.Partitions("0000:1b:00.0"), 1, "and what is there stays")
 }
 
 func TestKnownDefectHalfMadePartitionCountsToo(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.migOn()
-	m.bareInstance(m.placement("3g.40gb", 4))
-	_, err := m.Create(t.Context(), m.whole())
+	m.MIGOn()
+	m.BareInstance(m.Placement("3g.40gb", 4))
+	_, err := m.Create(t.Context(), m.Whole())
 	assert.ErrorContains(t, err, "gpu-0000-1b-00-0-mig-3g-40gb-4")
 }
 
@@ -99,8 +99,8 @@ func TestKnownDefectErrorsNameTheCallThatFailed(t *testing.T) {
 	} {
 		t.Run(call, func(t *testing.T) {
 			m := simulated(t, "h100x8")
-			p := m.placement("1g.10gb", 6)
-			m.fail(call, nvml.ERROR_UNKNOWN, 0)
+			p := m.Placement("1g.10gb", 6)
+			m.Fail(call, nvml.ERROR_UNKNOWN, 0)
 			_, err := m.Create(t.Context(), p)
 			var failed *session.CallError
 			require.ErrorAs(t, err, &failed)
@@ -114,7 +114,7 @@ func TestKnownDefectErrorsNameTheCallThatFailed(t *testing.T) {
 func TestDraDriverNvidiaGpuIssue1454FullComputeInstance(t *testing.T) {
 	var asked []nvml.ComputeInstanceProfileInfo
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return asymmetric{d, &asked} }))
-	m.create(m.placement("1g.20gb", 6))
+	m.Made(m.Placement("1g.20gb", 6))
 	require.Len(t, asked, 1)
 	assert.EqualValues(t, 30, asked[0].MultiprocessorCount)
 }

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"encoding/binary"
@@ -10,29 +10,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 func TestWholeGPUSwitchesTheModeOff(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.migOn()
-	made := m.create(m.whole())
-	assert.Equal(t, m.gpus()[0].UUID, made.UUID)
-	assert.True(t, made.Is(m.whole()))
-	current, pending := m.modes()
+	m.MIGOn()
+	made := m.Made(m.Whole())
+	assert.Equal(t, m.GPUs()[0].UUID, made.UUID)
+	assert.True(t, made.Is(m.Whole()))
+	current, pending := m.MIGModes()
 	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
 	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, pending)
 }
 
 func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, PID: 11}))
-	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, PID: 7}))
+	p := m.Placement("1g.10gb", 6)
+	require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: p.GPU, PID: 11}))
+	require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: p.GPU, PID: 7}))
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "cannot switch MIG mode on: in use by processes 7, 11")
-	current, pending := m.modes()
+	current, pending := m.MIGModes()
 	assert.Zero(t, current)
 	assert.Zero(t, pending, "nothing waits for the next reset")
 }
@@ -49,7 +50,7 @@ func TestModeThatStaysPendingIsPutBack(t *testing.T) {
 	} {
 		state := &pendingState{answer: answer}
 		m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
-		_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+		_, err := m.Create(t.Context(), m.Placement("1g.10gb", 6))
 		require.ErrorIs(t, err, answer)
 		assert.Equal(t, test.inUse, errors.Is(err, gpu.ErrInUse), "%v", err)
 		assert.ErrorContains(t, err, test.want)
@@ -59,7 +60,7 @@ func TestModeThatStaysPendingIsPutBack(t *testing.T) {
 
 func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return stubborn{d} }))
-	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+	_, err := m.Create(t.Context(), m.Placement("1g.10gb", 6))
 	assert.ErrorContains(t, err, "MIG mode was set on, but it is off now and off after a reset")
 }
 
@@ -68,11 +69,11 @@ func TestAmpereIsNeverSwitched(t *testing.T) {
 	_, err := on.Create(t.Context(), gpu.Placement{GPU: "0000:07:00.0", Type: gpu.TypeGPU})
 	assert.ErrorContains(t, err, "has MIG mode on and must have it off: the driver says that the GPU needs a reset")
 
-	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n"))
+	off := simulated(t, nvidiatest.OfModel(t, "A100-40GB", "  migMode: disabled\n"))
 	_, err = off.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})
 	assert.ErrorContains(t, err, "has MIG mode off and must have it on")
-	off.create(off.whole())
-	current, pending := off.modes()
+	off.Made(off.Whole())
+	current, pending := off.MIGModes()
 	assert.Zero(t, current)
 	assert.Zero(t, pending)
 }
@@ -115,7 +116,7 @@ func TestSwitchingWithoutResetIsTheDriversWord(t *testing.T) {
 		"Ampere, unknown": {"A100-80GB", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := withLibrary(t, ofModel(t, tt.model, ""), "580", trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
+			m := withLibrary(t, nvidiatest.OfModel(t, tt.model, ""), "580", trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
 			modes, err := m.Modes(t.Context(), firstGPU)
 			require.NoError(t, err)
 			assert.Equal(t, tt.needsReset, modes.MIGNeedsReset)

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -35,22 +37,22 @@ func TestLifeOfAPartition(t *testing.T) {
 	} {
 		t.Run(test.inventory+" "+test.profile, func(t *testing.T) {
 			m := simulated(t, test.inventory)
-			p := m.placement(test.profile, test.start)
-			require.Empty(t, m.live(p.GPU))
+			p := m.Placement(test.profile, test.start)
+			require.Empty(t, m.Partitions(p.GPU))
 
-			made := m.create(p)
+			made := m.Made(p)
 			assert.True(t, made.Is(p))
 			assert.True(t, made.Complete)
 			assert.Regexp(t, "^MIG-", made.UUID)
 			assert.Regexp(t, `^GI \d+$`, made.ID)
 			assert.Equal(t, p.Size, made.Size)
-			assert.Equal(t, []gpu.Partition{made}, m.live(p.GPU))
+			assert.Equal(t, []gpu.Partition{made}, m.Partitions(p.GPU))
 
-			assert.Equal(t, made, m.create(p), "what is there is returned")
-			assert.Len(t, m.live(p.GPU), 1)
+			assert.Equal(t, made, m.Made(p), "what is there is returned")
+			assert.Len(t, m.Partitions(p.GPU), 1)
 
 			require.NoError(t, m.Destroy(t.Context(), p))
-			assert.Empty(t, m.live(p.GPU))
+			assert.Empty(t, m.Partitions(p.GPU))
 			assert.NoError(t, m.Destroy(t.Context(), p), "what is not there is no error")
 		})
 	}
@@ -58,15 +60,15 @@ func TestLifeOfAPartition(t *testing.T) {
 
 func TestGPUFilledInOrder(t *testing.T) {
 	m := simulated(t, "h100x8")
-	g := m.gpus()[0]
+	g := m.GPUs()[0]
 	uuids := map[string]bool{}
 	for _, p := range g.Placements {
 		if p.Profile == "1g.10gb" {
-			uuids[m.create(p).UUID] = true
+			uuids[m.Made(p).UUID] = true
 		}
 	}
 	assert.Len(t, uuids, 7)
-	live := m.live(g.PCIAddress)
+	live := m.Partitions(g.PCIAddress)
 	assert.True(t, slices.IsSortedFunc(live, func(a, b gpu.Partition) int { return a.Start - b.Start }))
 	for _, p := range live {
 		_, published := g.Placement(p.Name())
@@ -77,11 +79,11 @@ func TestGPUFilledInOrder(t *testing.T) {
 // GPUs are filled in random orders: a placement goes in exactly when the
 // counters say that it fits beside what is there.
 func TestCountersAgreeWithTheHardware(t *testing.T) {
-	rtx := ofModel(t, "RTX-PRO-6000-Blackwell-96GB", "")
+	rtx := nvidiatest.OfModel(t, "RTX-PRO-6000-Blackwell-96GB", "")
 	for _, inventory := range []string{"h100x8", "a100-40x8", rtx} {
 		t.Run(filepath.Base(inventory), func(t *testing.T) {
 			m := simulated(t, inventory)
-			g := m.gpus()[0]
+			g := m.GPUs()[0]
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 3 {
 				var placed []gpu.Placement
@@ -110,7 +112,7 @@ func TestCountersAgreeWithTheHardware(t *testing.T) {
 func TestGPUsArePartitionedAtTheSameTime(t *testing.T) {
 	m := simulated(t, "h100x8")
 	var wait sync.WaitGroup
-	for _, g := range m.gpus() {
+	for _, g := range m.GPUs() {
 		p, ok := g.Placement(g.Name() + "-mig-1g-10gb-6")
 		require.True(t, ok)
 		wait.Go(func() {
@@ -129,11 +131,11 @@ func TestGPUsArePartitionedAtTheSameTime(t *testing.T) {
 
 func TestCreateNamesWhatIsInTheWay(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.create(m.placement("1g.10gb", 5))
-	_, err := m.Create(t.Context(), m.placement("3g.40gb", 4))
+	m.Made(m.Placement("1g.10gb", 5))
+	_, err := m.Create(t.Context(), m.Placement("3g.40gb", 4))
 	assert.ErrorContains(t, err, "taken by gpu-0000-1b-00-0-mig-1g-10gb-5 (GI ")
 	assert.NotContains(t, err.Error(), "3g-40gb", "who asked says what for")
-	assert.Len(t, m.live("0000:1b:00.0"), 1)
+	assert.Len(t, m.Partitions("0000:1b:00.0"), 1)
 }
 
 func TestCreateOfAProfileThatTheGPUHasNot(t *testing.T) {
@@ -148,98 +150,98 @@ func TestCreateOfAProfileThatTheGPUHasNot(t *testing.T) {
 
 func TestInstanceWithoutComputeInstanceIsFinished(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("3g.40gb", 4)
-	m.migOn()
-	m.bareInstance(p)
+	p := m.Placement("3g.40gb", 4)
+	m.MIGOn()
+	m.BareInstance(p)
 
-	live := m.live(p.GPU)
+	live := m.Partitions(p.GPU)
 	require.Len(t, live, 1, "a half-made partition is seen")
 	assert.True(t, live[0].Is(p))
 	assert.False(t, live[0].Complete)
 	assert.Empty(t, live[0].UUID)
 
-	made := m.create(p)
+	made := m.Made(p)
 	assert.True(t, made.Complete)
 	assert.Equal(t, live[0].ID, made.ID, "and finished, not made a second time")
 }
 
 func TestFoundInstanceIsLeftWhenItCannotBeFinished(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("3g.40gb", 4)
-	m.migOn()
-	m.bareInstance(p)
-	m.fail("CreateComputeInstance", nvml.ERROR_UNKNOWN, 0)
+	p := m.Placement("3g.40gb", 4)
+	m.MIGOn()
+	m.BareInstance(p)
+	m.Fail("CreateComputeInstance", nvml.ERROR_UNKNOWN, 0)
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
-	assert.Len(t, m.live(p.GPU), 1, "it was not ours to remove")
+	assert.Len(t, m.Partitions(p.GPU), 1, "it was not ours to remove")
 }
 
 func TestInstanceDividedBySomebodyElse(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("2g.20gb", 0)
-	m.migOn()
-	gi := m.bareInstance(p)
+	p := m.Placement("2g.20gb", 0)
+	m.MIGOn()
+	gi := m.BareInstance(p)
 	for range 2 {
 		kind, ret := gi.GetComputeInstanceProfileInfo(nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		require.Equal(t, nvml.SUCCESS, ret)
 		_, ret = gi.CreateComputeInstance(&kind)
 		require.Equal(t, nvml.SUCCESS, ret)
 	}
-	live := m.live(p.GPU)
+	live := m.Partitions(p.GPU)
 	require.Len(t, live, 1)
 	assert.True(t, live[0].Complete, "programs can run in it")
 	_, err := m.Create(t.Context(), p)
 	assert.ErrorContains(t, err, "divided into 2 compute instances by somebody else")
-	assert.Len(t, m.live(p.GPU), 1)
+	assert.Len(t, m.Partitions(p.GPU), 1)
 
 	require.NoError(t, m.Destroy(t.Context(), p), "both go")
-	assert.Empty(t, m.live(p.GPU))
+	assert.Empty(t, m.Partitions(p.GPU))
 }
 
 func TestDestroyInUseNamesTheProcess(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 3)
-	made := m.create(p)
+	p := m.Placement("1g.10gb", 3)
+	made := m.Made(p)
 	var gi int
 	_, err := fmt.Sscanf(made.ID, "GI %d", &gi)
 	require.NoError(t, err)
-	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, GPUInstance: &gi, PID: 4711}))
+	require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: p.GPU, GPUInstance: &gi, PID: 4711}))
 
 	err = m.Destroy(t.Context(), p)
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "process 4711")
-	assert.Len(t, m.live(p.GPU), 1)
+	assert.Len(t, m.Partitions(p.GPU), 1)
 
-	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
+	require.NoError(t, nvdriver.RemoveProcess(m.Root, 4711))
 	require.NoError(t, m.Destroy(t.Context(), p))
-	assert.Empty(t, m.live(p.GPU))
+	assert.Empty(t, m.Partitions(p.GPU))
 }
 
 func TestDestroyThatGotHalfwayIsFinished(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 3)
-	m.create(p)
-	m.fail("GpuInstanceDestroy", nvml.ERROR_IN_USE, 1)
+	p := m.Placement("1g.10gb", 3)
+	m.Made(p)
+	m.Fail("GpuInstanceDestroy", nvml.ERROR_IN_USE, 1)
 	require.ErrorIs(t, m.Destroy(t.Context(), p), gpu.ErrInUse)
-	live := m.live(p.GPU)
+	live := m.Partitions(p.GPU)
 	require.Len(t, live, 1)
 	assert.False(t, live[0].Complete, "the compute instance is gone")
 	require.NoError(t, m.Destroy(t.Context(), p))
-	assert.Empty(t, m.live(p.GPU))
+	assert.Empty(t, m.Partitions(p.GPU))
 }
 
 func TestDestroyOfAWholeGPUDoesNothing(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.create(m.whole())
-	assert.NoError(t, m.Destroy(t.Context(), m.whole()))
+	m.Made(m.Whole())
+	assert.NoError(t, m.Destroy(t.Context(), m.Whole()))
 }
 
 func TestMIGDeviceThatShowsUpLate(t *testing.T) {
 	late := &lateDevices{hidden: 3}
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return lateDevice{d, late} }))
-	p := m.placement("1g.10gb", 6)
-	m.migOn()
-	made := m.create(p)
+	p := m.Placement("1g.10gb", 6)
+	m.MIGOn()
+	made := m.Made(p)
 	assert.True(t, made.Complete)
 	assert.Zero(t, late.hidden)
 }
@@ -248,7 +250,7 @@ func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	late := &lateDevices{hidden: 1 << 30, onHide: giveUp}
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return lateDevice{d, late} }))
-	p := m.placement("1g.10gb", 6)
+	p := m.Placement("1g.10gb", 6)
 	_, err := m.Create(ctx, p)
 	require.ErrorIs(t, err, context.Canceled)
 	// On a slow machine the caller does not wait for the cleanup, which happens anyway.
@@ -256,25 +258,25 @@ func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
 		assert.ErrorContains(t, err, "waiting for the MIG device")
 	}
 	late.set(0)
-	assert.Empty(t, m.live(p.GPU))
+	assert.Empty(t, m.Partitions(p.GPU))
 }
 
 func TestCreateInterruptedByItsDeadlineCleansUpBehindItself(t *testing.T) {
 	m := simulated(t, "h100x8")
-	p := m.placement("1g.10gb", 6)
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Hang: true, Times: 1}}})
-	_, err := m.Create(m.untilFault(), p)
+	p := m.Placement("1g.10gb", 6)
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Hang: true, Times: 1}}})
+	_, err := m.Create(m.UntilFault(), p)
 	require.ErrorContains(t, err, "NVML call GpuInstanceCreateComputeInstance on GPU "+p.GPU+" has not returned")
-	m.settleFaults()
-	assert.Empty(t, m.live(p.GPU), "the GPU instance went when the call came back")
-	m.create(p)
+	m.SettleFaults()
+	assert.Empty(t, m.Partitions(p.GPU), "the GPU instance went when the call came back")
+	m.Made(p)
 }
 
 // A profile of a newer driver than our table is still seen as taken room.
 func TestInstanceOfAnUnknownProfile(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.create(m.placement("3g.40gb", 4))
-	d, err := New(Config{NVML: &trap{Interface: m.nvml, wrap: func(d nvml.Device) nvml.Device { return withoutProfile{d, nvml.GPU_INSTANCE_PROFILE_3_SLICE} }}})
+	m.Made(m.Placement("3g.40gb", 4))
+	d, err := nvidia.New(Config{NVML: &nvidiatest.Trap{Interface: m.NVML, Wrap: func(d nvml.Device) nvml.Device { return withoutProfile{d, nvml.GPU_INSTANCE_PROFILE_3_SLICE} }}})
 	require.NoError(t, err)
 	live, err := d.Live(t.Context(), "0000:1b:00.0")
 	require.NoError(t, err)
@@ -287,10 +289,10 @@ func TestInstanceOfAnUnknownProfile(t *testing.T) {
 
 func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	m := simulated(t, "l4x4")
-	whole := m.whole()
-	assert.Empty(t, m.live(whole.GPU))
-	made := m.create(whole)
-	assert.Equal(t, m.gpus()[0].UUID, made.UUID)
+	whole := m.Whole()
+	assert.Empty(t, m.Partitions(whole.GPU))
+	made := m.Made(whole)
+	assert.Equal(t, m.GPUs()[0].UUID, made.UUID)
 	assert.Equal(t, whole.Name(), made.Name())
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
 	assert.ErrorContains(t, err, "does not know MIG")

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // A driver that was released keeps nobody from taking the module out, and nothing
 // opens NVML again.
 func TestRelease(t *testing.T) {
-	inProcess(t)
+	nvidiatest.InProcess(t)
 	library := &countedSets{made: make(chan struct{}, 8)}
 	m := simulated(t, "h100x8", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
-	gpuID := m.gpus()[0].PCIAddress
+	gpuID := m.GPUs()[0].PCIAddress
 	ctx, cancel := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() { assert.NoError(t, m.WatchHealth(ctx, func(gpu.HealthEvent) {})) })
 	<-library.made
-	require.ErrorIs(t, nvdriver.UnloadDriver(m.root), nvdriver.ErrModuleInUse)
+	require.ErrorIs(t, nvdriver.UnloadDriver(m.Root), nvdriver.ErrModuleInUse)
 
 	cancel()
 	closing := make(chan struct{})
@@ -44,7 +45,7 @@ func TestRelease(t *testing.T) {
 	require.ErrorIs(t, err, session.ErrReleased)
 	require.ErrorIs(t, m.Open(t.Context()), session.ErrReleased)
 	require.NoError(t, m.Close(t.Context()))
-	require.NoError(t, nvdriver.UnloadDriver(m.root))
+	require.NoError(t, nvdriver.UnloadDriver(m.Root))
 	_, err = m.LoadID()
 	require.Error(t, err, "no module, no load")
 }
@@ -53,16 +54,16 @@ func TestRelease(t *testing.T) {
 // is as before.
 func TestReleaseWhileACallHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
-	gpus := m.gpus()
+	gpus := m.GPUs()
 	hang := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: gpus[0].PCIAddress, Hang: true, Times: 1}}}
-	require.NoError(t, nvdriver.SetFaults(m.root, hang))
-	_, err := m.Live(m.untilFault(), gpus[0].PCIAddress)
+	require.NoError(t, nvdriver.SetFaults(m.Root, hang))
+	_, err := m.Live(m.UntilFault(), gpus[0].PCIAddress)
 	require.Error(t, err)
 	soon, cancelSoon := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelSoon()
 	require.ErrorContains(t, m.Release(soon), "NVML calls of this plugin have not returned")
 	_, err = m.Live(t.Context(), gpus[1].PCIAddress)
 	require.NoError(t, err)
-	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(m.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return m.Release(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
 }

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -56,17 +57,17 @@ func (s countedSet) Free() nvml.Return {
 
 // A set of events that outlived its session would be used after its end.
 func TestSetsOfEventsAreFreedBeforeAReset(t *testing.T) {
-	inProcess(t)
+	nvidiatest.InProcess(t)
 	library := &countedSets{made: make(chan struct{}, 8)}
 	m, smi := ampere(t, "a100-40x8-mig-off", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
 	ctx, cancel := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() { assert.NoError(t, m.WatchHealth(ctx, func(gpu.HealthEvent) {})) })
 	<-library.made
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
 	assert.Equal(t, []int64{0}, library.ended)
-	assert.Len(t, smi.ran, 1)
+	assert.Len(t, smi.Ran, 1)
 	<-library.made // and then it watches again
 	cancel()
 	watch.Wait()
@@ -75,11 +76,11 @@ func TestSetsOfEventsAreFreedBeforeAReset(t *testing.T) {
 
 func TestTasksWaitForTheReset(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	other := m.gpus()[1].PCIAddress
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	other := m.GPUs()[1].PCIAddress
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	var others sync.WaitGroup
 	var over atomic.Bool
-	smi.first = func() {
+	smi.First = func() {
 		for range 3 {
 			others.Go(func() {
 				_, err := m.Live(t.Context(), other)
@@ -110,8 +111,8 @@ func canceled(t *testing.T) context.Context {
 // A call that hangs keeps our session open, and nvidia-smi would be refused.
 func TestResetBesideACallThatHangs(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	other := m.gpus()[1].PCIAddress
-	m.faults(nvdriver.Faults{
+	other := m.GPUs()[1].PCIAddress
+	m.SetFaults(nvdriver.Faults{
 		Calls:  []nvdriver.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
 		Resets: []nvstate.ResetFault{{GPU: ampere0, Refused: true, Times: 1}},
 	})
@@ -125,21 +126,21 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 	err = m.SetMIG(ctx, ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.ErrorContains(t, err, "have not returned")
-	assert.Empty(t, smi.ran)
-	m.gpuIs(ampere0, gpu.MIGOff, gpu.MIGOff)
-	m.settleFaults()
+	assert.Empty(t, smi.Ran)
+	m.RequireMIGOf(ampere0, gpu.MIGOff, gpu.MIGOff)
+	m.SettleFaults()
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
 }
 
 func TestOneResetAtATime(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	gpus := m.gpus()
-	m.refuseResets(
+	gpus := m.GPUs()
+	m.RefuseResets(
 		nvstate.ResetFault{GPU: gpus[0].PCIAddress, Refused: true, Times: 1},
 		nvstate.ResetFault{GPU: gpus[1].PCIAddress, Refused: true, Times: 1},
 	)
 	var inside atomic.Int64
-	smi.first = func() {
+	smi.First = func() {
 		assert.EqualValues(t, 1, inside.Add(1))
 		inside.Add(-1)
 	}
@@ -148,7 +149,7 @@ func TestOneResetAtATime(t *testing.T) {
 		resets.Go(func() { assert.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false)) })
 	}
 	resets.Wait()
-	assert.Len(t, smi.ran, 2)
+	assert.Len(t, smi.Ran, 2)
 	require.NoError(t, m.Close(t.Context()))
-	assert.Equal(t, nvml.ERROR_UNINITIALIZED, m.cfg.NVML.Shutdown(), "every Init had its Shutdown")
+	assert.Equal(t, nvml.ERROR_UNINITIALIZED, m.Config.NVML.Shutdown(), "every Init had its Shutdown")
 }

@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,77 +16,16 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
-	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
-// tool is nvidia-smi of a simulated machine.
-type tool struct {
-	mu      sync.Mutex
-	ran     []string
-	running sync.WaitGroup
-	// first, if it is set, is called before it runs.
-	first func()
-}
+// guest is a vGPU.
+type guest struct{ nvml.Device }
 
-// withTool gives the driver an nvidia-smi.
-func withTool(n *tool) func(*Config) {
-	return func(c *Config) {
-		root := c.ProcRoot
-		c.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
-			n.mu.Lock()
-			n.ran = append(n.ran, program+" "+strings.Join(args, " "))
-			n.mu.Unlock()
-			if n.first != nil {
-				n.first()
-			}
-			type end struct {
-				said []byte
-				code int
-			}
-			done := make(chan end, 1)
-			n.running.Go(func() {
-				said, code := nvtools.RunSMI(root, args...)
-				done <- end{said, code}
-			})
-			select {
-			case e := <-done:
-				if e.code != 0 {
-					return e.said, fmt.Errorf("exit status %d", e.code)
-				}
-				return e.said, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-	}
-}
-
-const ampere0 = "0000:07:00.0"
-
-// ampere is a machine of A100s, and its nvidia-smi.
-func ampere(t *testing.T, name string, change ...func(*Config)) (*machine, *tool) {
-	t.Helper()
-	n := &tool{}
-	return simulated(t, name, append(change, withTool(n))...), n
-}
-
-func (m *machine) refuseResets(faults ...nvstate.ResetFault) {
-	m.t.Helper()
-	m.faults(nvdriver.Faults{Resets: faults})
-}
-
-func (m *machine) is(on, pending gpu.MIGMode) {
-	m.t.Helper()
-	m.gpuIs(m.gpus()[0].PCIAddress, on, pending)
-}
-
-func (m *machine) gpuIs(address string, on, pending gpu.MIGMode) {
-	m.t.Helper()
-	modes, err := m.Modes(m.t.Context(), address)
-	require.NoError(m.t, err)
-	assert.Equal(m.t, [2]gpu.MIGMode{on, pending}, [2]gpu.MIGMode{modes.MIG, modes.PendingMIG})
+func (guest) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
+	return nvml.GPU_VIRTUALIZATION_MODE_VGPU, nvml.SUCCESS
 }
 
 func TestModes(t *testing.T) {
@@ -105,7 +43,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := simulated(t, test.inventory, test.change...)
-			got, err := m.Modes(t.Context(), m.gpus()[0].PCIAddress)
+			got, err := m.Modes(t.Context(), m.GPUs()[0].PCIAddress)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
@@ -116,24 +54,24 @@ func TestSetMIG(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8", "a30x4", "b200x8", "rtxpro6000x4"} {
 		t.Run(name, func(t *testing.T) {
 			m, smi := ampere(t, name)
-			address := m.gpus()[0].PCIAddress
+			address := m.GPUs()[0].PCIAddress
 			for _, mode := range []gpu.MIGMode{gpu.MIGOff, gpu.MIGOn, gpu.MIGOn, gpu.MIGOff} {
 				require.NoError(t, m.SetMIG(t.Context(), address, mode == gpu.MIGOn, false))
-				m.is(mode, mode)
+				m.RequireMIG(mode, mode)
 			}
-			assert.Empty(t, smi.ran, "NVML resets a GPU that nobody is on")
+			assert.Empty(t, smi.Ran, "NVML resets a GPU that nobody is on")
 		})
 	}
 }
 
 func TestSetMIGOfGPUsThatHaveNone(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.gpus()[0].PCIAddress
+	address := m.GPUs()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
 	assert.ErrorIs(t, m.SetMIG(t.Context(), address, true, false), gpu.ErrNotSupported)
 
 	m = simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
-	address = m.gpus()[0].PCIAddress
+	address = m.GPUs()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
 	err := m.SetMIG(t.Context(), address, true, false)
 	require.ErrorIs(t, err, gpu.ErrNotSupported)
@@ -144,31 +82,31 @@ func TestSetMIGOfGPUsThatHaveNone(t *testing.T) {
 func TestSetMIGUnderAClient(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8-mig-off"} {
 		m, smi := ampere(t, name)
-		address := m.gpus()[0].PCIAddress
-		require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: address, PID: 11}))
+		address := m.GPUs()[0].PCIAddress
+		require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: address, PID: 11}))
 		for _, leavePending := range []bool{false, true} {
 			err := m.SetMIG(t.Context(), address, true, leavePending)
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
 			assert.ErrorContains(t, err, "process 11")
-			m.is(gpu.MIGOff, gpu.MIGOff)
+			m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 		}
-		assert.Empty(t, smi.ran)
+		assert.Empty(t, smi.Ran)
 	}
 }
 
 func TestSetMIGOffDestroysNothing(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8"} {
 		m, smi := ampere(t, name)
-		g := m.gpus()[0]
+		g := m.GPUs()[0]
 		g = g.WithMIG(gpu.MIGOn)
-		m.create(g.Placements[0])
+		m.Made(g.Placements[0])
 		err := m.SetMIG(t.Context(), g.PCIAddress, false, true)
 		require.ErrorIs(t, err, gpu.ErrInUse)
 		assert.ErrorContains(t, err, g.Placements[0].Name())
-		m.is(gpu.MIGOn, gpu.MIGOn)
-		assert.Len(t, m.live(g.PCIAddress), 1)
-		assert.Empty(t, smi.ran)
+		m.RequireMIG(gpu.MIGOn, gpu.MIGOn)
+		assert.Len(t, m.Partitions(g.PCIAddress), 1)
+		assert.Empty(t, smi.Ran)
 		require.NoError(t, m.Destroy(t.Context(), g.Placements[0]))
 		require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, false, false))
 	}
@@ -178,113 +116,113 @@ func TestSetMIGOffDestroysNothing(t *testing.T) {
 // while anybody has a session of NVML.
 func TestResetRefusedOnceThenWorks(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
-	m.is(gpu.MIGOn, gpu.MIGOn)
-	assert.Equal(t, []string{"nvidia-smi --gpu-reset -i " + ampere0}, smi.ran)
-	g := m.gpus()[0]
-	m.create(g.Placements[0])
-	modes, err := m.Modes(t.Context(), m.gpus()[1].PCIAddress)
+	m.RequireMIG(gpu.MIGOn, gpu.MIGOn)
+	assert.Equal(t, []string{"nvidia-smi --gpu-reset -i " + ampere0}, smi.Ran)
+	g := m.GPUs()[0]
+	m.Made(g.Placements[0])
+	modes, err := m.Modes(t.Context(), m.GPUs()[1].PCIAddress)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MIGOff, modes.MIG, "the other GPUs stay as they are")
 }
 
 func TestResetRefusedIsPutBack(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.refuseResets(nvstate.ResetFault{GPU: "*", Refused: true})
+	m.RefuseResets(nvstate.ResetFault{GPU: "*", Refused: true})
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.NotErrorIs(t, err, gpu.ErrInUse)
 	for _, want := range []string{"GPU " + ampere0, "switch MIG on", "Resetting GPU 00000000:07:00.0 is not supported", "nvidia-persistenced", "reboot the node", "it stays off"} {
 		assert.ErrorContains(t, err, want)
 	}
-	m.is(gpu.MIGOff, gpu.MIGOff)
-	assert.Len(t, smi.ran, 1)
-	m.noFaults()
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
+	assert.Len(t, smi.Ran, 1)
+	m.NoFaults()
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
 }
 
 func TestLeavePending(t *testing.T) {
 	m, _ := ampere(t, "a100-40x8-mig-off")
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
 	for range 2 {
 		err := m.SetMIG(t.Context(), ampere0, true, true)
 		require.ErrorIs(t, err, gpu.ErrNeedsReset)
 		assert.ErrorContains(t, err, "it is on after the next reset of the GPU or reboot of the node")
-		m.is(gpu.MIGOff, gpu.MIGOn)
+		m.RequireMIG(gpu.MIGOff, gpu.MIGOn)
 	}
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, false, false), "it is off")
-	m.is(gpu.MIGOff, gpu.MIGOff)
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 
 	require.ErrorIs(t, m.SetMIG(t.Context(), ampere0, true, true), gpu.ErrNeedsReset)
-	require.NoError(t, nvdriver.Reboot(m.root))
-	m.is(gpu.MIGOn, gpu.MIGOn)
+	require.NoError(t, nvdriver.Reboot(m.Root))
+	m.RequireMIG(gpu.MIGOn, gpu.MIGOn)
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, true))
 }
 
 func TestResetThatHangs(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1}, nvstate.ResetFault{GPU: ampere0, Hang: true})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1}, nvstate.ResetFault{GPU: ampere0, Hang: true})
 	ctx, cancel := context.WithCancel(t.Context())
-	smi.first = cancel
+	smi.First = cancel
 	err := m.SetMIG(ctx, ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset does not end")
-	m.noFaults()
-	smi.running.Wait()
-	m.is(gpu.MIGOff, gpu.MIGOff)
+	m.NoFaults()
+	smi.Running.Wait()
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 }
 
 // What no signal ends is left behind: the other GPUs must have NVML again.
 func TestResetThatHangsInTheKernel(t *testing.T) {
 	release := make(chan struct{})
-	ctx := expiring{t.Context(), make(chan struct{})}
+	ctx := nvidiatest.Expiring{Context: t.Context(), Passed: make(chan struct{})}
 	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
 		c.Run = func(context.Context, string, ...string) ([]byte, error) {
-			close(ctx.passed)
+			close(ctx.Passed)
 			<-release
 			return nil, errors.New("signal: killed")
 		}
 	})
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	err := m.SetMIG(ctx, ampere0, true, false)
 	close(release)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset hangs in the kernel and cannot be ended; look in dmesg")
-	m.is(gpu.MIGOff, gpu.MIGOff)
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 }
 
 func TestGPUOffTheBusDuringItsReset(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
-	smi.first = func() { m.faults(nvdriver.Faults{Lost: []string{ampere0}}) }
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	smi.First = func() { m.SetFaults(nvdriver.Faults{Lost: []string{ampere0}}) }
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 	assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.ErrorContains(t, err, "GPU is lost")
-	m.noFaults()
-	m.is(gpu.MIGOff, gpu.MIGOn)
+	m.NoFaults()
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOn)
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, false, false))
-	m.is(gpu.MIGOff, gpu.MIGOff)
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 }
 
 func TestModeSetBySomebodyElseDuringTheReset(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		m, smi := ampere(t, "a100-40x8-mig-off")
-		m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
-		smi.first = func() {
-			m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: refused, Delay: metav1.Duration{Duration: time.Nanosecond}})
-			require.Equal(t, nvml.SUCCESS, m.nvml.Init())
-			_, ret := m.device(0).SetMigMode(nvml.DEVICE_MIG_DISABLE)
+		m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+		smi.First = func() {
+			m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: refused, Delay: metav1.Duration{Duration: time.Nanosecond}})
+			require.Equal(t, nvml.SUCCESS, m.NVML.Init())
+			_, ret := m.Device(0).SetMigMode(nvml.DEVICE_MIG_DISABLE)
 			require.Equal(t, nvml.SUCCESS, ret)
-			require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+			require.Equal(t, nvml.SUCCESS, m.NVML.Shutdown())
 		}
 		err := m.SetMIG(t.Context(), ampere0, true, false)
 		assert.ErrorContains(t, err, "somebody else set it off meanwhile")
 		assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
-		m.is(gpu.MIGOff, gpu.MIGOff)
+		m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 	}
 }
 
@@ -294,34 +232,34 @@ func TestResetThatDidNothing(t *testing.T) {
 	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
 		c.Run = func(context.Context, string, ...string) ([]byte, error) { return []byte("All done."), nil }
 	})
-	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.ErrorContains(t, err, "but it was not")
-	m.is(gpu.MIGOff, gpu.MIGOff)
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
 }
 
 func TestSetMIGRefusedOutright(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 1)
+	m.Fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 1)
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
 	assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
-	m.is(gpu.MIGOff, gpu.MIGOff)
-	assert.Empty(t, smi.ran)
+	m.RequireMIG(gpu.MIGOff, gpu.MIGOff)
+	assert.Empty(t, smi.Ran)
 }
 
 func TestSetMIGThatHangsInNVML(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true, Times: 1}}})
-	err := m.SetMIG(m.untilFault(), ampere0, true, false)
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true, Times: 1}}})
+	err := m.SetMIG(m.UntilFault(), ampere0, true, false)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "DeviceSetMigMode")
-	m.settleFaults()
+	m.SettleFaults()
 	modes, err := m.Modes(t.Context(), ampere0)
 	require.NoError(t, err)
 	assert.Equal(t, modes.MIG, modes.PendingMIG, "it is one or the other, and nothing waits")
-	assert.Empty(t, smi.ran)
+	assert.Empty(t, smi.Ran)
 }
 
 // TestLayoutsOfEveryModel makes whole layouts, in any order, and takes them away.
@@ -340,21 +278,21 @@ func TestLayoutsOfEveryModel(t *testing.T) {
 	} {
 		t.Run(test.inventory+" "+test.cuts, func(t *testing.T) {
 			m, _ := ampere(t, test.inventory)
-			g := m.gpus()[0]
+			g := m.GPUs()[0]
 			g = g.WithMIG(gpu.MIGOn)
 			layout := placements(t, &g, test.cuts)
 			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false))
 			for round := range 3 {
 				made := map[string]gpu.Partition{}
 				for _, p := range layout {
-					partition := m.create(p)
+					partition := m.Made(p)
 					assert.True(t, partition.Complete)
 					made[p.Name()] = partition
 				}
 				for _, p := range layout {
-					assert.Equal(t, made[p.Name()], m.create(p), "what is there is found")
+					assert.Equal(t, made[p.Name()], m.Made(p), "what is there is found")
 				}
-				assert.Len(t, m.live(g.PCIAddress), len(layout))
+				assert.Len(t, m.Partitions(g.PCIAddress), len(layout))
 				slices.Reverse(layout)
 				if round == 1 {
 					layout = append(layout[1:], layout[0])
@@ -362,7 +300,7 @@ func TestLayoutsOfEveryModel(t *testing.T) {
 				for _, p := range layout {
 					require.NoError(t, m.Destroy(t.Context(), p))
 				}
-				assert.Empty(t, m.live(g.PCIAddress))
+				assert.Empty(t, m.Partitions(g.PCIAddress))
 			}
 			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, false, false))
 		})
@@ -382,7 +320,7 @@ func placements(t *testing.T, g *gpu.GPU, cuts string) []gpu.Placement {
 }
 
 func TestEveryInventoryIsSwitched(t *testing.T) {
-	for _, name := range machinesOfNVIDIA(t) {
+	for _, name := range nvidiatest.Inventories(t) {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		if !inv.GPUs[0].Model.HasMIG() {
@@ -390,9 +328,9 @@ func TestEveryInventoryIsSwitched(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			m, _ := ampere(t, name)
-			g := m.gpus()[0]
+			g := m.GPUs()[0]
 			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false))
-			on := m.gpus()[0]
+			on := m.GPUs()[0]
 			assert.Equal(t, g.WithMIG(gpu.MIGOn), on)
 		})
 	}

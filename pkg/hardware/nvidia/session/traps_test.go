@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"sync"

@@ -210,15 +210,16 @@ func TestWriteReport(t *testing.T) {
 	require.EqualError(t, writeReport(t.Context(), nodes.GPUNodes(), "node-a", report), "report in the status of GPUNode node-a: no answer")
 }
 
-// How a GPU is described that does not answer, and what of its profile is not applied.
-func TestModeText(t *testing.T) {
-	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}}}}}
+// A GPU that does not answer has the modes of the last report.
+func TestReportedModes(t *testing.T) {
+	before := v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}
+	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: before}}}}
 	known, other := &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:01:00.0"}}, &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:02:00.0"}}
-	assert.Equal(t, []string{"MIG on", "", "MIG off", "CPX NPS1", ""}, []string{
-		f.modeText(known, nil), f.modeText(other, nil), f.modeText(known, &gpu.Modes{MIG: gpu.MIGOff}),
-		f.modeText(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.modeText(known, &gpu.Modes{}),
+	assert.Equal(t, []v1beta1.GPUModes{before, {}, {MIGMode: v1beta1.MIGModeEnabled}, {MIGMode: v1beta1.MIGModeDisabled}, {ComputePartition: "CPX", MemoryPartition: "NPS1"}, {}}, []v1beta1.GPUModes{
+		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(other, &gpu.Modes{MIG: gpu.MIGOn}), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
+		f.reportedModes(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.reportedModes(known, &gpu.Modes{}),
 	})
-	assert.Empty(t, (&Follower{}).modeText(known, nil))
+	assert.Empty(t, (&Follower{}).reportedModes(known, nil))
 }
 
 // What is created is deleted with the node.

@@ -154,6 +154,10 @@ func TestDefaults(t *testing.T) {
 		defaulting.Default(plan, load(t, "partitionplans").structural)
 		assert.Equal(t, map[string]any{"order": map[string]any{"by": "Emptiest"}, "maxFailures": int64(0), "onFailure": "Stop"}, plan["spec"].(map[string]any)["strategy"], spec)
 	}
+	plan := decode(t, "kind: PartitionPlan\nspec: {strategy: {windows: [{start: '22:00', end: '06:00'}]}}")
+	defaulting.Default(plan, load(t, "partitionplans").structural)
+	windows := plan["spec"].(map[string]any)["strategy"].(map[string]any)["windows"]
+	assert.Equal(t, []any{map[string]any{"start": "22:00", "end": "06:00", "timeZone": "UTC"}}, windows)
 }
 
 // The API server changes nothing of what the controller and the plugin write.
@@ -340,12 +344,14 @@ func TestGPUNodes(t *testing.T) {
 	node := func(name, rest string) string {
 		return "apiVersion: tranche.dev/v1beta1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
 	}
-	gpus := func(n int, more string) (all string) {
+	named := func(n int, more string) (all string) {
 		for i := range n {
-			all += fmt.Sprintf("{name: g%d, vendor: amd, productName: x, index: 0, %s},", i, more)
+			all += fmt.Sprintf("{name: n%d, %s},", i, more)
 		}
 		return all
 	}
+	gpus := func(n int, more string) string { return named(n, "vendor: amd, productName: x, index: 0, "+more) }
+	parts := func(n int) string { return "partitions: [" + named(n, "profile: 1g") + "]" }
 	changes := func(n, kept int) (all string) {
 		for i := range n {
 			all += fmt.Sprintf("{gpu: g%d, description: x, keptDevices: [%s]},", i, strings.Repeat("a,", kept))
@@ -361,7 +367,7 @@ func TestGPUNodes(t *testing.T) {
 		// The controller's own default may be longer than what a profile can say.
 		"status: {switch: {id: a, attempt: 1, startTime: '2026-11-21T20:00:00.000000Z', stateChangeTime: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Spec, hash: a}, to: {source: Spec, hash: b}}}",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: b, vendor: amd, productName: x, index: 0}]}}",
-		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, "partitions: ["+strings.Repeat("a,", 64)+"], heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
+		"status: {node: {pluginVersion: v0.1.0-3+dirty, protocolVersion: 1, gpus: [" + gpus(12, parts(64)+", heldDevices: ["+strings.Repeat("a,", 64)+"]") + "]}}",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(8, v1beta1.MaxKeptDevices) + "]}}}",
 	} {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
@@ -376,14 +382,14 @@ func TestGPUNodes(t *testing.T) {
 		"status: {desired: {profileName: p, source: Me, hash: a}}": "status.desired.source: Unsupported value",
 		"status: {desired: {profileName: p, source: Spec}}":        "status.desired.hash: Required value",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: a, vendor: amd, productName: x, index: 0}]}}":                                                                                               "status.node.gpus[1]: Duplicate value",
-		"status: {node: {otherSystems: [" + strings.Repeat("a,", v1beta1.MaxOtherSystems+1) + "]}}":                                                                                                                                     "status.node.otherSystems: Too many",
-		"status: {node: {otherSystems: [" + strings.Repeat("a", v1beta1.MaxListedText+1) + "]}}":                                                                                                                                        "status.node.otherSystems[0]: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problem: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].problem: Too long",
+		"status: {node: {otherSystems: [" + named(v1beta1.MaxOtherSystems+1, "message: a") + "]}}":                                                                                                                                      "status.node.otherSystems: Too many",
+		"status: {node: {otherSystems: [{name: a, message: " + strings.Repeat("a", v1beta1.MaxListedText+1) + "}]}}":                                                                                                                    "status.node.otherSystems[0].message: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problems: [{reason: a, message: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}]}}":                                                         "status.node.gpus[0].problems[0].message: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].pending: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                             "status.node.gpus[0].heldDevices: Too many",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                                                                                                  "status.node.gpus[0].partitions[0]: Too long",
-		"status: {node: {gpus: [" + gpus(13, "partitions: ["+strings.Repeat("a,", 60)+"], heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
-		"status: {node: {gpus: [" + gpus(5, "problem: "+strings.Repeat("a", v1beta1.MaxReportText)) + "]}}":                                                                                                                             "status.node.gpus: Invalid value: have more than 16384 characters of problem and pending together",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [{profile: 1g, name: " + strings.Repeat("a", 64) + "}]}]}}":                                                                             "status.node.gpus[0].partitions[0].name: Too long",
+		"status: {node: {gpus: [" + gpus(13, parts(60)+", heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
+		"status: {node: {gpus: [" + gpus(5, "problems: [{reason: a, message: "+strings.Repeat("a", v1beta1.MaxReportText)+"}]") + "]}}":                                                                                                 "status.node.gpus: Invalid value: have more than 16384 characters of problems and pending together",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(9, 57) + "]}}}":                                                                                                                     "status.node.task.changes: Invalid value: have more than 512 keptDevices together",
 		"status: {conditions: [{type: A, status: 'True', reason: R, lastTransitionTime: '2026-11-21T20:00:00Z', message: " + strings.Repeat("a", v1beta1.MaxConditionMessage+1) + "}]}":                                                 "status.conditions: Invalid value: a condition has",
 		"status: {defragmentation: {id: a, state: Evicting, pod: {namespace: a, name: b, uid: c}, devices: [a], startTime: '2026-11-21T20:00:00.000000Z', deadlineTime: '2026-11-21T20:00:00.000000Z', moves: [" + moves(5, 52) + "]}}": "status.defragmentation.moves: Invalid value: have more than 256 devices together",

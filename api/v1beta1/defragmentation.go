@@ -36,7 +36,8 @@ const (
 )
 
 // Defragmentation makes room for a waiting pod on the node by moving other pods. The last one
-// of a node is kept after it has ended.
+// of a node is kept after it has ended. It is part of the protocol between controller and plugin, and
+// can change in any version.
 type Defragmentation struct {
 	// ID identifies the defragmentation. It is the value of the taint of the reserved devices.
 	//

@@ -91,12 +91,14 @@ type GPUNodeStatus struct {
 	Desired *ProfileSnapshot `json:"desired,omitempty"`
 	// RequestedHash is the hash of the profile that the node waits to be admitted to. It is empty if the
 	// node waits for none.
+	// It is part of the protocol of the controller, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RequestedHash string `json:"requestedHash,omitempty"`
 	// AdmittedHash is the hash of the profile that the rollout has admitted the node to. The node may
 	// begin to switch to it.
+	// It is part of the protocol of the controller, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -126,6 +128,7 @@ type GPUNodeStatus struct {
 	History []SwitchRecord `json:"history,omitempty"`
 	// Defragmentation is the last defragmentation of the node, which moves pods to make room for
 	// another pod.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	Defragmentation *Defragmentation `json:"defragmentation,omitempty"`

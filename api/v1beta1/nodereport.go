@@ -1,13 +1,17 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // NodeReport is what the node's plugin observes. The plugin truncates lists and texts to their
 // bounds, those of the last GPUs first. All GPUs together have at most 1536 partitions and held
-// devices, and 16384 characters of problem and pending, so that the API server can store the object.
+// devices, and 16384 characters of problems and pending, so that the API server can store the object.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.partitions) ? size(g.partitions) : 0) + (has(g.heldDevices) ? size(g.heldDevices) : 0)).sum() <= 1536",message="have more than 1536 partitions and heldDevices together",fieldPath=".gpus"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problem) ? size(g.problem) : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problem and pending together",fieldPath=".gpus"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problems) ? g.problems.map(p, size(p.message)).sum() : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problems and pending together",fieldPath=".gpus"
 type NodeReport struct {
 	// PluginVersion is the version of the plugin, for people.
 	//
@@ -23,6 +27,7 @@ type NodeReport struct {
 	// +kubebuilder:validation:Minimum=0
 	ProtocolVersion int32 `json:"protocolVersion,omitempty"`
 	// BootID is the kernel's boot ID, which changes with a reboot.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -48,14 +53,15 @@ type NodeReport struct {
 	//
 	// +optional
 	ClaimCount int32 `json:"claimCount"`
-	// OtherSystems describe other systems that serve GPUs of the node. The plugin names the first 16.
+	// OtherSystems are other systems that serve GPUs of the node. The plugin names the first 16.
 	//
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=512
-	OtherSystems []string `json:"otherSystems,omitempty"`
+	OtherSystems []OtherSystem `json:"otherSystems,omitempty"`
 	// AppliedHash is the hash of the applied profile.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -64,11 +70,13 @@ type NodeReport struct {
 	// PublishedTaints identifies the Switch, and its TaintGeneration, that the device taints in the node's
 	// ResourceSlices belong to. It is reported after the API server has accepted the
 	// slices. It is absent if no device is tainted for a switch.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	PublishedTaints *PublishedTaints `json:"publishedTaints,omitempty"`
 	// InputHash is a hash of everything that the changes for a profile depend on, except claims: the GPUs,
 	// their drivers and modes, and the plugin's settings.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -94,6 +102,20 @@ type NodeReport struct {
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
+}
+
+// OtherSystem is another system that serves GPUs of the node.
+type OtherSystem struct {
+	// Name is the name of the system, as in the taint gpu.tranche.dev/other-system: "mig-manager", or
+	// that of a DRA driver.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name"`
+	// Message says how it was detected, and how Tranche can have its GPUs.
+	//
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
 }
 
 // UnhealthyGPU is a GPU that became unhealthy.
@@ -133,7 +155,8 @@ type UnpreparedClaim struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PublishedTaints identifies the taint request that the published device taints fulfill.
+// PublishedTaints identifies the taint request that the published device taints fulfill. It is part of
+// the protocol between controller and plugin, and can change in any version.
 type PublishedTaints struct {
 	// SwitchID is the ID of the Switch.
 	//
@@ -161,13 +184,13 @@ const (
 	// MaxGPUNames is the maximum number of partitions of a GPU, and of its held devices.
 	// MaxSumOfNames is the maximum sum of both.
 	MaxGPUNames, MaxSumOfNames = 128, 1536
-	// MaxReportText is the maximum length of problem, of pending, and of the message of a task.
+	// MaxReportText is the maximum length of the message of a problem, of pending, and of the message of a task.
 	// MaxSumOfTexts is the maximum sum of the first two.
 	MaxReportText, MaxSumOfTexts = 4096, 16384
 	// MaxProduct is the maximum length of a product name, MaxPluginVersion that of a version.
 	MaxProduct, MaxPluginVersion = 64, 64
 	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
-	// their descriptions, and of the messages of unprepared claims and of blockers.
+	// their messages, and of the messages of unprepared claims and of blockers.
 	MaxOtherSystems, MaxListedText = 16, 512
 	// MaxChange is the maximum length of the description of a change.
 	MaxChange = 128
@@ -207,6 +230,33 @@ type GPUModes struct {
 	MemoryPartition string `json:"memoryPartition,omitempty"`
 }
 
+// GPUProblem is why a GPU cannot be used.
+type GPUProblem struct {
+	// Reason is the cause in a word, as in the taint gpu.tranche.dev/unhealthy: "lost", "xid-79".
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Reason string `json:"reason"`
+	// Message explains Reason, and says what to do.
+	//
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message"`
+}
+
+// PartitionReport is a partition of a GPU.
+type PartitionReport struct {
+	// Name is the name of the partition, as of its device.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Profile is the profile of the partition: "1g.10gb", "cpx".
+	//
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.+-]*$`
+	Profile string `json:"profile"`
+}
+
 // GPUReport is one GPU.
 type GPUReport struct {
 	// Name is the name of the GPU, derived from its PCI address as in device names.
@@ -226,14 +276,13 @@ type GPUReport struct {
 	// Index is the GPU's index in the vendor's enumeration.
 	Index    int32 `json:"index"`
 	GPUModes `json:",inline"`
-	// Partitions are the names of the partitions that exist now.
+	// Partitions are the partitions that exist now.
 	//
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=128
-	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	Partitions []string `json:"partitions,omitempty"`
+	Partitions []PartitionReport `json:"partitions,omitempty"`
 	// HeldDevices are the names of the devices that claims hold.
 	//
 	// +optional
@@ -244,21 +293,41 @@ type GPUReport struct {
 	HeldDevices []string `json:"heldDevices,omitempty"`
 	// SliceHash is a hash of the devices that the plugin publishes of the GPU, to compare with
 	// the API server's ResourceSlices.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	SliceHash string `json:"sliceHash,omitempty"`
-	// Problem explains why the GPU cannot be used, or only in part.
+	// Problems are why the GPU cannot be used.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
-	Problem string `json:"problem,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Problems []GPUProblem `json:"problems,omitempty"`
 	// Pending describes the part of the applied profile that waits until claims are released.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Pending string `json:"pending,omitempty"`
+}
+
+// OtherSystemsText returns the messages of the other systems.
+func (r *NodeReport) OtherSystemsText() string {
+	messages := make([]string, len(r.OtherSystems))
+	for i := range r.OtherSystems {
+		messages[i] = r.OtherSystems[i].Message
+	}
+	return strings.Join(messages, "; ")
+}
+
+// ProblemText returns the messages of the GPU's problems. It is empty if there are none.
+func (r *GPUReport) ProblemText() string {
+	messages := make([]string, len(r.Problems))
+	for i := range r.Problems {
+		messages[i] = r.Problems[i].Message
+	}
+	return strings.Join(messages, "; ")
 }
 
 // HasGPUs reports whether the node has GPUs. If they are too many to list, only GPUCount is set.

@@ -161,6 +161,7 @@ type RolloutStrategy struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	TopologyLimits []TopologyLimit `json:"topologyLimits,omitempty"`
 	// Order is the order of the nodes. Default: emptiest first.
@@ -182,6 +183,7 @@ type RolloutStrategy struct {
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
 	// OnFailure is what happens when the plan stops. With Stop, nodes that have the revision
@@ -279,6 +281,7 @@ type Window struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=7
 	Days []Day `json:"days,omitempty"`
 	// Start is the time of the day at which the window starts ("22:00").
@@ -350,11 +353,11 @@ type StepApproval struct {
 type AcceptedFailures struct {
 	// RevisionReference is the revision with which the nodes failed.
 	RevisionReference `json:",inline"`
-	// Failures is how many failed nodes are accepted. The plan stops again when more than
+	// FailedNodeCount is how many failed nodes are accepted. The plan stops again when more than
 	// these and maxFailures have failed.
 	//
 	// +kubebuilder:validation:Minimum=1
-	Failures int32 `json:"failures"`
+	FailedNodeCount int32 `json:"failedNodeCount"`
 }
 
 // RejectedRevision rejects a revision. It has no effect on other revisions.

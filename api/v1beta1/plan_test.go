@@ -26,7 +26,7 @@ func TestGoodPlans(t *testing.T) {
 		"strategy: {windows: [{days: [Saturday, Sunday], start: '22:00', end: '06:00', timeZone: Europe/Berlin}, {start: '00:00', end: '23:59'}]}",
 		"strategy: {windows: [{start: '01:00', end: '02:00', timeZone: Etc/GMT+5}, {start: '01:00', end: '02:00', timeZone: America/Argentina/Buenos_Aires}]}",
 		"rejected: {revision: 3, revisionHash: c, fallback: {revision: 2, revisionHash: b}}",
-		"approved: {revision: 1, revisionHash: a, step: 1}, accepted: {revision: 2, revisionHash: b, failures: 1}, rejected: {revision: 3, revisionHash: c}",
+		"approved: {revision: 1, revisionHash: a, step: 1}, accepted: {revision: 2, revisionHash: b, failedNodeCount: 1}, rejected: {revision: 3, revisionHash: c}",
 	} {
 		assert.Empty(t, r.judge(t, planOf("profileName: x, "+spec)), spec)
 	}
@@ -71,11 +71,14 @@ func TestBadPlans(t *testing.T) {
 		"profileName: x, strategy: {windows: [{start: '06:00', end: '06:00'}]}":                                                  "spec.strategy.windows[0].end: Invalid value: must differ from start",
 		"profileName: x, strategy: {windows: [{start: '06:00', end: '07:00', days: [Mon]}]}":                                     `spec.strategy.windows[0].days[0]: Unsupported value: "Mon"`,
 		"profileName: x, strategy: {windows: [{start: '06:00', end: '07:00', timeZone: ../../etc/passwd}]}":                      "spec.strategy.windows[0].timeZone: Invalid value",
+		"profileName: x, strategy: {windows: []}":                                                                                "spec.strategy.windows: Invalid value: 0: spec.strategy.windows in body should have at least 1 items",
+		"profileName: x, strategy: {windows: [{start: '06:00', end: '07:00', days: []}]}":                                        "spec.strategy.windows[0].days: Invalid value: 0: spec.strategy.windows[0].days in body should have at least 1 items",
+		"profileName: x, strategy: {topologyLimits: []}":                                                                         "spec.strategy.topologyLimits: Invalid value: 0: spec.strategy.topologyLimits in body should have at least 1 items",
 		"profileName: x, strategy: {onFailure: Continue}":                                                                        `spec.strategy.onFailure: Unsupported value: "Continue"`,
 		"profileName: x, approved: {revision: 0, revisionHash: a, step: 1}":                                                      "spec.approved.revision: Invalid value",
 		"profileName: x, approved: {revision: 1, step: 1}":                                                                       "spec.approved.revisionHash: Required value",
-		"profileName: x, accepted: {revision: 1, revisionHash: a, failures: 0}":                                                  "spec.accepted.failures: Invalid value",
-		"profileName: x, accepted: {revision: 1, failures: 1}":                                                                   "spec.accepted.revisionHash: Required value",
+		"profileName: x, accepted: {revision: 1, revisionHash: a, failedNodeCount: 0}":                                           "spec.accepted.failedNodeCount: Invalid value",
+		"profileName: x, accepted: {revision: 1, failedNodeCount: 1}":                                                            "spec.accepted.revisionHash: Required value",
 		"profileName: x, rejected: {revision: 1, revisionHash: ''}":                                                              "spec.rejected.revisionHash: Invalid value",
 		"profileName: x, rejected: {fallback: {revision: 1, revisionHash: a}}":                                                   "spec.rejected.revision: Required value",
 		"profileName: x, rejected: {revision: 2, revisionHash: b, fallback: {revision: 1}}":                                      "spec.rejected.fallback.revisionHash: Required value",

@@ -149,8 +149,8 @@ type PlanNode struct {
 type PlanStop struct {
 	// Revision is the revision with which nodes failed.
 	Revision int64 `json:"revision"`
-	// Failures is the number of nodes that failed.
-	Failures int32 `json:"failures"`
+	// FailedNodeCount is the number of nodes that failed.
+	FailedNodeCount int32 `json:"failedNodeCount"`
 	// StopTime is the time at which the plan stopped.
 	StopTime metav1.Time `json:"stopTime"`
 }

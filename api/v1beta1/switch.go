@@ -59,7 +59,7 @@ type Switch struct {
 	// ShrinkingGPUs are the names of other GPUs. They do not change, but To does not offer
 	// all of their devices. The plugin taints those devices, so that no displaced pod
 	// is scheduled to them. From state Tainted on, the list only grows, or a GPU moves
-	// from it to GPUs.
+	// from it to GPUs. It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +listType=set
@@ -70,11 +70,14 @@ type Switch struct {
 	// Withhold is true if the plugin does not publish those devices of GPUs that no claim
 	// holds. It is set if a claim that blocks the switch tolerates the taint, so that the
 	// replacement of its evicted pod could get a device of these GPUs again.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	Withhold bool `json:"withhold,omitempty"`
-	// TaintGeneration is the revision of GPUs, ShrinkingGPUs and Withhold, beginning with 1. In state Tainted, the plugin reports
-	// the changes again for each revision, after the API server has accepted the taints.
+	// TaintGeneration is the revision of GPUs, ShrinkingGPUs and Withhold, beginning with 1. In state
+	// Tainted, the plugin reports the changes again for each revision, after the API server has accepted
+	// the taints.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	TaintGeneration int32 `json:"taintGeneration,omitempty"`
@@ -88,8 +91,8 @@ type Switch struct {
 	//
 	// +optional
 	RebootRequested bool `json:"rebootRequested,omitempty"`
-	// Blockers are pods that hold a GPU and could not be evicted. The switch is not
-	// retried while one of them cannot be evicted.
+	// Blockers are pods that hold a GPU and could not be evicted, and devices that are still held. The
+	// switch is not retried while one of them blocks it.
 	//
 	// +optional
 	// +listType=atomic
@@ -97,6 +100,7 @@ type Switch struct {
 	Blockers []Blocker `json:"blockers,omitempty"`
 	// InputHash is the node report's InputHash at the time the plugin refused the profile. The
 	// switch is retried when it changes.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -113,7 +117,7 @@ type Switch struct {
 	// +optional
 	DeadlineTime *metav1.MicroTime `json:"deadlineTime,omitempty"`
 	// PausedLabels are the original values of the node labels that were changed to pause GPU
-	// clients.
+	// clients. They are part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
@@ -122,6 +126,7 @@ type Switch struct {
 	// NodeTaintRequired is true if the node is tainted regardless of the policy, because several pods
 	// can use a claim on a GPU that changes: the next one would get the GPU despite the
 	// device taint.
+	// It is part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
 	NodeTaintRequired bool `json:"nodeTaintRequired,omitempty"`
@@ -145,9 +150,24 @@ type Switch struct {
 	RetryTime *metav1.MicroTime `json:"retryTime,omitempty"`
 }
 
-// Blocker is a pod that holds a GPU of a switch and cannot be evicted. Without a namespace, it
-// is a device that the node still holds, although no pod needs it.
+// BlockerKind is what blocks a switch.
+//
+// +kubebuilder:validation:Enum=Pod;Device
+type BlockerKind string
+
+// What can block a switch.
+const (
+	// BlockerPod is a pod that holds a GPU and cannot be evicted.
+	BlockerPod BlockerKind = "Pod"
+	// BlockerDevice is a device that is held, although no pod needs it.
+	BlockerDevice BlockerKind = "Device"
+)
+
+// Blocker is a pod or a device that blocks a switch.
 type Blocker struct {
+	// Kind is Pod (it holds a GPU and cannot be evicted) or Device (it is held, although no pod needs
+	// it).
+	Kind BlockerKind `json:"kind"`
 	// Namespace is the namespace of the pod.
 	//
 	// +optional

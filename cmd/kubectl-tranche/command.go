@@ -93,7 +93,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	for _, add := range []func(*options) *cobra.Command{
-		newWhyCommand, newTemplatesCommand, newProfilesCommand, newProfileCommand, newSetProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
+		newWhyCommand, newTemplatesCommand, newProfilesCommand, newNodeCommand, newSetProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
 		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand, newExitCodesTopic,
 	} {
 		cmd.AddCommand(add(o))

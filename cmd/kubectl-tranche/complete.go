@@ -37,7 +37,7 @@ type completion = func(cmd *cobra.Command, args []string, typed string) ([]strin
 // complete has the commands propose names. Nothing completes files but flags that name files.
 func (o *options) complete(root *cobra.Command) {
 	byName := map[string]completion{
-		"profile": o.inTurn(kindGPUNodes), "set-profile": o.inTurn(kindGPUNodes, kindProfiles), "switches": o.inTurn(kindGPUNodes),
+		"node": o.inTurn(kindGPUNodes), "set-profile": o.inTurn(kindGPUNodes, kindProfiles), "switches": o.inTurn(kindGPUNodes),
 		"status": o.inTurn(kindPlans), "pause": o.inTurn(kindPlans), "resume": o.inTurn(kindPlans), "approve": o.inTurn(kindPlans), "undo": o.inTurn(kindPlans),
 		"why": o.completing(2, o.explainable), "defrag": o.completing(1, o.waiting),
 		"top": fixed("nodes", "gpus", "pods"),

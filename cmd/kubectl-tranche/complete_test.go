@@ -43,9 +43,9 @@ func TestCompletion(t *testing.T) {
 		args  string
 		want  string
 	}{
-		{full, "profile |", "node-a node-b " + noFiles},
-		{full, "profile node-b|", "node-b " + noFiles},
-		{full, "profile node-a |", noFiles},
+		{full, "node |", "node-a node-b " + noFiles},
+		{full, "node node-b|", "node-b " + noFiles},
+		{full, "node node-a |", noFiles},
 		{full, "set-profile node-b|", "node-b " + noFiles},
 		{full, "set-profile node-a |", "balanced whole " + noFiles},
 		{full, "set-profile node-a whole |", noFiles},
@@ -55,7 +55,7 @@ func TestCompletion(t *testing.T) {
 		{full, "rollout undo c|", "canary " + noFiles},
 		{full, "--node |", "node-a node-b " + noFiles},
 		{few, "--node |", "control-plane node-a " + noFiles},
-		{few, "profile |", noFiles},
+		{few, "node |", noFiles},
 		{full, "-n team why t|", "train-0 train-1 " + noFiles},
 		{full, "-n team why job/|", "job/nightly " + noFiles},
 		{full, "-n team why resourceclaims/g|", "resourceclaims/gpu " + noFiles},

@@ -18,8 +18,8 @@ import (
 const defragExamples = `  # Print which pods to move for the waiting pods of a namespace
   kubectl tranche defrag -n team-a
 
-  # Print which pods to move for one pod, at most two of them
-  kubectl tranche defrag --max-pods 2 train-7 -n team-a
+  # Print which pods to move for one pod, at most four of them
+  kubectl tranche defrag --max-pods 4 train-7 -n team-a
 
   # Print which pods to move for all waiting pods, as JSON
   kubectl tranche defrag -A -o json`
@@ -61,7 +61,7 @@ func newDefragCommand(o *options) *cobra.Command {
 			return (&defragRun{session: s, flags: f, pod: strings.Join(args, "")}).run(ctx)
 		}),
 	}
-	cmd.Flags().IntVar(&f.maxPods, "max-pods", 4, "maximum number of pods that one plan moves")
+	cmd.Flags().IntVar(&f.maxPods, "max-pods", defrag.DefaultMaxPods, "maximum number of pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
 	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")

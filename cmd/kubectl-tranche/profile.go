@@ -44,14 +44,14 @@ type profileFlags struct {
 	timeout     time.Duration
 }
 
-// newProfileCommand shows the profile of a node.
-func newProfileCommand(o *options) *cobra.Command {
+// newNodeCommand shows the profile of a node and its GPUs.
+func newNodeCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "profile NODE",
+		Use:   "node NODE",
 		Short: "Show the partition profile of a node, and the progress of its switch",
 		Long: "Show the partition profile of a node, the progress of its switch, and the modes of its GPUs.\n\n" +
 			"Requires permission to get GPUNodes.",
-		Args: exactlyOne("node", "profile NODE"),
+		Args: exactlyOne("node", "node NODE"),
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
 			return (&profileRun{session: s, node: nodeName(args[0])}).show(ctx)
 		}),
@@ -148,7 +148,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	case r.flags.wait:
 		return r.wait(ctx, profile)
 	}
-	return r.say("To see its progress: kubectl tranche profile %s", r.node)
+	return r.say("To see its progress: kubectl tranche node %s", r.node)
 }
 
 // unlessInGPUNode adds, for users who may not label nodes, the other way to set a profile.

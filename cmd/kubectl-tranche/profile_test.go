@@ -77,13 +77,13 @@ func TestSetProfile(t *testing.T) {
 		wantLabel string
 	}{
 		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche node node-a\n"},
 		"set again": {node: nodeNamed("node-a", names.LabelProfile, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
-			says: "node-a already has the label tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "node-a already has the label tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche node node-a\n"},
 		"unset": {node: nodeNamed("node-a", names.LabelProfile, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
-			says: "Removed the label tranche.dev/profile=cpx from node-a.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "Removed the label tranche.dev/profile=cpx from node-a.\nTo see its progress: kubectl tranche node node-a\n"},
 		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
-			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche node node-a\n"},
 		"no such profile": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpxx",
 			err: "PartitionProfile cpxx does not exist; existing profiles: cpx, spx"},
 		"no profiles": {node: nodeNamed("node-a"), ours: []runtime.Object{follows("node-a", "old")}, profile: "cpx",
@@ -166,21 +166,21 @@ func TestShowProfile(t *testing.T) {
 func TestFlagsOfProfile(t *testing.T) {
 	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
 	for want, args := range map[string][]string{
-		"name one node: kubectl tranche profile NODE":        {"profile"},
-		"name one node: kubectl tranche profile":             {"profile", "node-a", "cpx"},
+		"name one node: kubectl tranche node NODE":           {"node"},
+		"name one node: kubectl tranche node":                {"node", "node-a", "cpx"},
 		"name a node and a profile: kubectl tranche set-":    {"set-profile"},
 		"set-profile NODE PROFILE, or NODE --unset":          {"set-profile", "node-a", "--wait"},
 		"--unset removes the label, so it takes no PROFILE":  {"set-profile", "node-a", "cpx", "--unset"},
 		"PROFILE is empty; to remove the label, use --unset": {"set-profile", "node-a", ""},
 		"accepts at most 2 arg(s)":                           {"set-profile", "a", "b", "c"},
 		"unknown shorthand flag: 'o'":                        {"set-profile", "node-a", "cpx", "-o", "json"},
-		`unsupported output format "xml": use json or yaml`:  {"profile", "node-a", "-o", "xml"},
+		`unsupported output format "xml": use json or yaml`:  {"node", "node-a", "-o", "xml"},
 		"name one node: kubectl tranche switches NODE":       {"switches"},
 		`unsupported output format "wide": use json or`:      {"switches", "node-a", "-o", "wide"},
 		`unsupported output format "name": use json or`:      {"profiles", "-o", "name"},
 		"list PartitionProfiles: ":                           {"profiles"}, // the server forbids it
 		"read GPUNode node-a: ":                              {"switches", "node/node-a"},
-		"read GPUNode node-b: ":                              {"profile", "gpunode/node-b"},
+		"read GPUNode node-b: ":                              {"node", "gpunode/node-b"},
 		"read node node-b: ":                                 {"set-profile", "node-b", "cpx"},
 		"-o is for what --check finds: add --check":          {"uninstall", "-o", "json"},
 	} {

@@ -159,8 +159,8 @@ func resume(p *v1beta1.PartitionPlan) (map[string]any, string, error) {
 		spec["paused"], said = nil, "Resumed "+p.Name+"."
 	}
 	if s := p.Status.Stopped; rollout.Stopped(&p.Status) {
-		spec["accepted"] = v1beta1.AcceptedFailures{RevisionReference: rollout.Target(&p.Status).RevisionReference, Failures: s.Failures}
-		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.Failures)
+		spec["accepted"] = v1beta1.AcceptedFailures{RevisionReference: rollout.Target(&p.Status).RevisionReference, FailedNodeCount: s.FailedNodeCount}
+		said = fmt.Sprintf("Resumed %s in spite of %d failed nodes.", p.Name, s.FailedNodeCount)
 	}
 	if said == "" {
 		return nil, p.Name + " is neither paused nor stopped.", nil

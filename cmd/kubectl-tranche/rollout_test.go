@@ -36,7 +36,7 @@ func planned(step int32, reason string) *gpunodes.Plan {
 func TestEditPlan(t *testing.T) {
 	paused, stopped, first := planned(1, names.ReasonPaused), planned(1, names.ReasonTooManyFailures), gpunodes.NewPlan("canary", "balanced", 1)
 	paused.Spec.Paused = true
-	stopped.Status.Stopped = &v1beta1.PlanStop{Revision: 2, Failures: 3}
+	stopped.Status.Stopped = &v1beta1.PlanStop{Revision: 2, FailedNodeCount: 3}
 	both := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
 	both.Spec.Paused = true
 	older := &gpunodes.Plan{PartitionPlan: *stopped.DeepCopy()}
@@ -60,11 +60,11 @@ func TestEditPlan(t *testing.T) {
 		"resume":      {plan: paused, what: "resume", want: func(s *v1beta1.PartitionPlanSpec) { s.Paused = false }, says: "Resumed canary."},
 		"resume after failures": {plan: stopped, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
 			want: func(s *v1beta1.PartitionPlanSpec) {
-				s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: two, Failures: 3}
+				s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: two, FailedNodeCount: 3}
 			}},
 		"resume both": {plan: both, what: "resume", says: "Resumed canary in spite of 3 failed nodes.",
 			want: func(s *v1beta1.PartitionPlanSpec) {
-				s.Paused, s.Accepted = false, &v1beta1.AcceptedFailures{RevisionReference: two, Failures: 3}
+				s.Paused, s.Accepted = false, &v1beta1.AcceptedFailures{RevisionReference: two, FailedNodeCount: 3}
 			}},
 		"resume after failures of before": {plan: older, what: "resume", says: "canary is neither paused nor stopped."},
 		"approve": {plan: planned(2, names.ReasonWaitsForApproval), what: "approve", says: "Approved step 2 of revision 2 of canary.",

@@ -69,7 +69,7 @@ func until[T any, P interface {
 // without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	live := picture.Live{Out: r.out}
-	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche profile " + r.node}
+	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche node " + r.node}
 	err := until(ctx, r, waits, func(n *v1beta1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)

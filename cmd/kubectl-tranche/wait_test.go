@@ -137,12 +137,12 @@ func TestWaitIsGivenUp(t *testing.T) {
 	w := startWaiting(ctx, "cpx", follows("node-a", "spx"))
 	<-w.said
 	cancel()
-	require.EqualError(t, <-w.done, "the profile is not applied yet; it goes on: kubectl tranche profile node-a shows it")
+	require.EqualError(t, <-w.done, "the profile is not applied yet; it goes on: kubectl tranche node node-a shows it")
 
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "spx"))
 	r.flags.timeout = 0
-	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 0s; it goes on: kubectl tranche profile node-a shows it")
+	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 0s; it goes on: kubectl tranche node node-a shows it")
 }
 
 func TestWaitForADeletedNode(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
+	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
 // config is what flags say.
@@ -57,7 +58,7 @@ func defaultExplain() waiting.Options {
 
 // defaultDefragment returns the defaults of moving pods, which is off.
 func defaultDefragment() defragment.Options {
-	return defragment.Options{MaxPods: 2, PerHour: 10}
+	return defragment.Options{MaxPods: defrag.DefaultMaxPods, PerHour: 10}
 }
 
 func addFlags(flags *pflag.FlagSet, c *config) {

@@ -83,7 +83,7 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
-	far.Blockers = []v1beta1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
+	far.Blockers = []v1beta1.Blocker{{Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "u"}}
 	assert.Contains(t, far.Again(), "when the blocking pods can be evicted")
 
 	n.Fails("cpx", "InUse", "", true)
@@ -96,7 +96,7 @@ func TestTimes(t *testing.T) {
 
 func TestGPUs(t *testing.T) {
 	n := gpunodes.WithProfile("n", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
-	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
+	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problems = "later", []v1beta1.GPUProblem{{Message: "hot"}}
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
 		{Name: "gpu-a", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},

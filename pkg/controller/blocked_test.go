@@ -40,7 +40,7 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	assert.Equal(t, names.ReasonDrainBlocked, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no pod was evicted, because these cannot be: pod team/web: The disruption budget web needs 1 healthy pods")
 	assert.Equal(t, []v1beta1.Blocker{{
-		Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
+		Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
 	}}, n.Status.Switch.Blockers)
 	assert.Zero(t, n.Status.History[0].EvictedPodCount)
 

@@ -34,7 +34,7 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1beta1.GPUNod
 	f.LookAgain = r.memory.looked(gpuNode.Name, r.Clock.Now())
 	for i := range sw.Blockers {
 		b := &sw.Blockers[i]
-		if b.UID == "" {
+		if b.Kind == v1beta1.BlockerDevice {
 			if heldByAny(report, b.Name) {
 				f.Blockers = append(f.Blockers, *b)
 			}
@@ -64,7 +64,7 @@ func (r *Reconciler) blockersDue(gpuNode *v1beta1.GPUNode) bool {
 	if sw.RetryTime != nil && now.Before(sw.RetryTime.Time) {
 		return false
 	}
-	released := func(b v1beta1.Blocker) bool { return b.UID == "" && !heldByAny(report, b.Name) }
+	released := func(b v1beta1.Blocker) bool { return b.Kind == v1beta1.BlockerDevice && !heldByAny(report, b.Name) }
 	return !now.Before(r.memory.lookAt(gpuNode.Name)) || slices.ContainsFunc(sw.Blockers, released)
 }
 

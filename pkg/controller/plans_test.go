@@ -174,7 +174,7 @@ func TestACanaryThatFailsStopsThePlanAndAFixGoesOn(t *testing.T) {
 		n.answer = nil
 	}
 	w.plan("p", func(s *v1beta1.PartitionPlanSpec) {
-		s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: w.revision("p"), Failures: 1}
+		s.Accepted = &v1beta1.AcceptedFailures{RevisionReference: w.revision("p"), FailedNodeCount: 1}
 	})
 	w.rolls("p", 10*time.Minute, because(names.ReasonComplete))
 	assert.Len(t, w.have("cpx"), 3)

@@ -38,7 +38,7 @@ type fakeNode struct {
 	// What can be wrong with it.
 	dead    bool
 	slow    time.Duration
-	owners  []string
+	owners  []v1beta1.OtherSystem
 	changes func(sw *v1beta1.Switch) []v1beta1.GPUChange
 	// second is the plan that is made once the taints stand, nil: changes again.
 	second func(sw *v1beta1.Switch) (changes []v1beta1.GPUChange, shrinking []string)

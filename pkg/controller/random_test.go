@@ -58,7 +58,7 @@ func (c *chaos) faults(name string) []happening {
 	return []happening{
 		{"the plugin dies", func() { node.dead = true }},
 		{"the plugin is back", func() { node.dead = false }},
-		{"another owner", func() { node.owners = []string{"mig-manager"} }},
+		{"another owner", func() { node.owners = []v1beta1.OtherSystem{{Name: "mig-manager"}} }},
 		{"no other owner", func() { node.owners = nil }},
 		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
 		{"no budget", func() { c.blocks(nil) }},

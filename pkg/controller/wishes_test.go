@@ -61,7 +61,7 @@ func TestAnotherOwner(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1beta1.Applying))
 	assert.Regexp(t, "from profile old to profile cpx: the node's plugin changes "+gpuA+".* at the latest, then it is rolled back", ready(n).Message)
-	node.owners = []string{"mig-manager runs on this node: take its pod off"}
+	node.owners = []v1beta1.OtherSystem{{Name: "mig-manager", Message: "mig-manager runs on this node: take its pod off"}}
 	node.slow = 0
 	n = w.run("node-a", time.Minute, is(v1beta1.Idle))
 	w.stays(n, "old")

@@ -1,6 +1,7 @@
 package defrag_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -186,6 +187,7 @@ func (f *fleet) input() *defrag.Input {
 
 func (f *fleet) planner(o defrag.Options) *defrag.Planner {
 	f.t.Helper()
+	o.MaxPods = cmp.Or(o.MaxPods, 4)
 	p, err := defrag.New(f.input(), o)
 	require.NoError(f.t, err)
 	return p

@@ -32,16 +32,16 @@ type Input struct {
 
 // Options limit a plan.
 type Options struct {
-	// MaxPods is the maximum number of pods that a plan moves. The default is 4.
+	// MaxPods is the maximum number of pods that a plan moves. The default is DefaultMaxPods.
 	MaxPods int
 	// Timeout limits the search for one plan, and one check. The default is 30 seconds.
 	Timeout time.Duration
 }
 
-const (
-	defaultMaxPods = 4
-	defaultTimeout = 30 * time.Second
-)
+// DefaultMaxPods is the default of the controller and of kubectl tranche defrag, too.
+const DefaultMaxPods = 2
+
+const defaultTimeout = 30 * time.Second
 
 // Planner finds plans. It is not safe for concurrent use.
 type Planner struct {
@@ -77,7 +77,7 @@ func New(in *Input, o Options) (*Planner, error) {
 	if in.Partial || in.Slices == nil || in.Classes == nil || in.Nodes == nil {
 		return nil, errPartial
 	}
-	o.MaxPods, o.Timeout = cmp.Or(o.MaxPods, defaultMaxPods), cmp.Or(o.Timeout, defaultTimeout)
+	o.MaxPods, o.Timeout = cmp.Or(o.MaxPods, DefaultMaxPods), cmp.Or(o.Timeout, defaultTimeout)
 	p := &Planner{
 		in: in, o: o, cluster: cluster.New(in.Objects), nodes: map[string]*nodeInfo{}, devices: map[Device]*cluster.Device{},
 		templates: byName(in.Templates), claims: byName(in.Claims), pods: byName(in.Pods), jobs: map[types.UID]*batchv1.Job{},

@@ -45,7 +45,7 @@ func TestReportInGPUNode(t *testing.T) {
 	k.mustPrepare(a)
 	report = s.await("what is held is not reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 1 && r.FreeGPUCount == r.GPUCount-1 })
 	assert.Equal(t, []string{small0}, report.GPUs[0].HeldDevices)
-	assert.Equal(t, []string{small0}, report.GPUs[0].Partitions)
+	assert.Equal(t, []v1beta1.PartitionReport{{Name: small0, Profile: "1g.10gb"}}, report.GPUs[0].Partitions)
 	require.Empty(t, k.unprepare(a))
 	s.await("what is released is still reported", func(r *v1beta1.NodeReport) bool { return r.ClaimCount == 0 && r.FreeGPUCount == r.GPUCount })
 }
@@ -288,7 +288,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "other devices than those of the unchanged GPU are published")
 	s.await("the mode is not reported", func(r *v1beta1.NodeReport) bool {
-		return len(r.GPUs) == 2 && r.GPUs[1].MIGMode == v1beta1.MIGModeEnabled && r.GPUs[1].Problem == ""
+		return len(r.GPUs) == 2 && r.GPUs[1].MIGMode == v1beta1.MIGModeEnabled && len(r.GPUs[1].Problems) == 0
 	})
 	stop()
 	k, _ = s.start()
@@ -340,7 +340,7 @@ func TestUnhealthyGPUsAreReported(t *testing.T) {
 	since := s.await("the GPU is not reported", sick).UnhealthyGPUs[0].DetectionTime
 	stop()
 	s.start()
-	s.await("the restart is not reported", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	s.await("the restart is not reported", func(r *v1beta1.NodeReport) bool { return len(r.GPUs[0].Problems) > 0 })
 	assert.True(t, since.Equal(&s.await("the GPU is not reported", sick).UnhealthyGPUs[0].DetectionTime))
 	s.amdFaults(amdgpu.Faults{})
 	s.await("a healthy GPU is reported", func(r *v1beta1.NodeReport) bool { return len(r.UnhealthyGPUs) == 0 })

@@ -123,7 +123,7 @@ func TestDriverLeftOut(t *testing.T) {
 	task := s.ask(v1beta1.Applying, nothing, to)
 	require.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "could not be loaded again")
-	s.await("it is not said that the GPUs are gone", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" && r.GPUs[1].Problem != "" })
+	s.await("it is not said that the GPUs are gone", func(r *v1beta1.NodeReport) bool { return len(r.GPUs[0].Problems) > 0 && len(r.GPUs[1].Problems) > 0 })
 	task = s.ask(v1beta1.RollingBack, nothing, to)
 	assert.Equal(t, v1beta1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "is their driver loaded?")

@@ -163,7 +163,7 @@ func TestLostGPUKeepsItsPlace(t *testing.T) {
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
-	s.await("the lost GPU is not noticed", func(r *v1beta1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	s.await("the lost GPU is not noticed", func(r *v1beta1.NodeReport) bool { return len(r.GPUs[0].Problems) > 0 })
 	cut := snapshot(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	both := snapshot(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	for range 2 {

@@ -157,7 +157,7 @@ func TestOtherSystemAppearsAfterPublishing(t *testing.T) {
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherSystem", ""), "a device plugin serves nvidia.com/gpu: 8 here")
 	report := s.await("the other system is not reported", func(r *v1beta1.NodeReport) bool { return len(r.OtherSystems) == 1 })
-	assert.Contains(t, report.OtherSystems[0], "a device plugin serves nvidia.com/gpu: 8 here")
+	assert.Contains(t, report.OtherSystems[0].Message, "a device plugin serves nvidia.com/gpu: 8 here")
 	// A restart does not withdraw what may be allocated. It reports again why it is tainted.
 	stop()
 	_, _ = m.start()

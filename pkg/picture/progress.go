@@ -92,7 +92,7 @@ func DrawSwitches(p *Page, n *v1beta1.GPUNode, now time.Time) {
 			text = strings.TrimPrefix(text+": "+r.Message, ": ")
 		}
 		rows = append(rows, []string{r.StartTime.UTC().Format(time.DateTime), overview.Took(r), cmp.Or(r.FromProfileName, "-"), cmp.Or(r.ToProfileName, "-"),
-			r.Result, strconv.Itoa(int(r.EvictedPods)), text})
+			string(r.Result), strconv.Itoa(int(r.EvictedPodCount)), text})
 	}
 	if len(rows) > 0 {
 		p.Table([]string{"STARTED (UTC)", "TOOK", "FROM", "TO", "RESULT", "EVICTED", "REASON"}, rows)

@@ -86,7 +86,7 @@ func (e *evaluation) describe() {
 		set(names.ConditionPaused, false, names.ReasonNone, "")
 	}
 	if s := e.Status.Stopped; s != nil {
-		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", nodes(int(s.Failures)), s.Revision))
+		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", nodes(int(s.FailedNodeCount)), s.Revision))
 	} else {
 		set(names.ConditionStopped, false, names.ReasonNone, "")
 	}

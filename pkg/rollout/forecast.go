@@ -169,7 +169,7 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (rea
 	case s.Node == nil:
 		return names.ReasonNoReport, "its plugin has not reported yet", true
 	case len(s.Node.OtherSystems) > 0:
-		return names.ReasonOtherSystem, "another system serves its GPUs: " + s.Node.OtherSystems[0], true
+		return names.ReasonOtherSystem, "another system serves its GPUs: " + s.Node.OtherSystems[0].Message, true
 	case !NodeReady(node):
 		return reasonNotReady, "it is not ready", true
 	}

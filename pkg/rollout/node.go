@@ -3,7 +3,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -122,7 +121,7 @@ func Untainted(s *v1beta1.GPUNodeStatus) time.Time {
 // judge finds out how the last attempt ended.
 func (n *Node) judge(s *v1beta1.GPUNodeStatus) {
 	if s.Node != nil && len(s.Node.OtherSystems) > 0 {
-		n.Aside, n.Reason, n.Message = true, names.ReasonOtherSystem, strings.Join(s.Node.OtherSystems, "; ")
+		n.Aside, n.Reason, n.Message = true, names.ReasonOtherSystem, s.Node.OtherSystemsText()
 	}
 	n.Damaged = damaged(s.History)
 	sw := s.Switch

@@ -32,7 +32,7 @@ func TestObserve(t *testing.T) {
 		"no report":   {func(s *v1beta1.GPUNodeStatus) { s.Node = nil }, facts{}},
 		"joins":       {func(s *v1beta1.GPUNodeStatus) { s.Applied = nil }, facts{ready: true, joining: true}},
 		"is used":     {func(s *v1beta1.GPUNodeStatus) { s.Applied, s.Node.ClaimCount = nil, 1 }, facts{ready: true}},
-		"other owner": {func(s *v1beta1.GPUNodeStatus) { s.Node.OtherSystems = []string{"mig-manager"} }, facts{ready: true, aside: true}},
+		"other owner": {func(s *v1beta1.GPUNodeStatus) { s.Node.OtherSystems = []v1beta1.OtherSystem{{Name: "mig-manager"}} }, facts{ready: true, aside: true}},
 		"planning":    {func(s *v1beta1.GPUNodeStatus) { s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{Attempt: 1} }, facts{ready: true}},
 		"draining": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Draining, &v1beta1.Switch{GPUs: []string{"gpu"}}

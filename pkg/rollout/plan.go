@@ -111,7 +111,7 @@ func (e *evaluation) count() {
 // accepted returns how many failures with the target are accepted.
 func (e *evaluation) accepted() int32 {
 	if a := e.Spec.Accepted; a != nil && a.Means(e.target()) {
-		return a.Failures
+		return a.FailedNodeCount
 	}
 	return 0
 }
@@ -139,8 +139,8 @@ func (e *evaluation) stop() bool {
 	}
 	failures := int32(e.tally.failures)
 	if Stopped(s) {
-		if e.accepted() < s.Stopped.Failures {
-			s.Stopped.Failures = max(s.Stopped.Failures, failures)
+		if e.accepted() < s.Stopped.FailedNodeCount {
+			s.Stopped.FailedNodeCount = max(s.Stopped.FailedNodeCount, failures)
 			return false
 		}
 		s.Stopped = nil
@@ -148,7 +148,7 @@ func (e *evaluation) stop() bool {
 	if e.tally.failures <= e.tally.limit {
 		return false
 	}
-	s.Stopped = &v1beta1.PlanStop{Revision: target.Revision, Failures: failures, StopTime: metav1.NewTime(e.Now)}
+	s.Stopped = &v1beta1.PlanStop{Revision: target.Revision, FailedNodeCount: failures, StopTime: metav1.NewTime(e.Now)}
 	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
 	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || e.undoing() || e.rejected() {
 		return false

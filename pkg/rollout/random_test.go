@@ -178,7 +178,7 @@ func TestEveryPlanEnds(t *testing.T) {
 		for range 500 {
 			s.decide()
 			if st := s.plan.Status.Stopped; rollout.Stopped(&s.plan.Status) {
-				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: s.newest(), Failures: st.Failures}
+				s.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: s.newest(), FailedNodeCount: st.FailedNodeCount}
 			}
 			for _, n := range s.nodes {
 				n.Ready, n.Trouble = true, nil

@@ -35,7 +35,7 @@ func TestReferences(t *testing.T) {
 	} {
 		waits.plan.Spec.Approved = &v1beta1.StepApproval{RevisionReference: c.reference, Step: 1}
 		assert.Equal(t, c.means, len(waits.decide().admitted()) > 0, "approved: %s", c.name)
-		stopped.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: c.reference, Failures: 1}
+		stopped.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: c.reference, FailedNodeCount: 1}
 		assert.Equal(t, c.means, stopped.decide().plan.Status.Stopped == nil, "accepted: %s", c.name)
 		rejects.plan.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: c.reference}
 		assert.Equal(t, c.means, rejects.decide().plan.Status.TargetRevision == nil, "rejected: %s", c.name)

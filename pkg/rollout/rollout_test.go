@@ -178,7 +178,7 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	n := f.node("node-00")
 	n.State, n.Failed, n.Applied, n.Reported, n.To = v1beta1.Idle, false, "1", "1", ""
 	assert.Empty(t, f.decide().admitted())
-	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: f.newest(), Failures: 1}
+	f.plan.Spec.Accepted = &v1beta1.AcceptedFailures{RevisionReference: f.newest(), FailedNodeCount: 1}
 	assert.Len(t, f.decide().admitted(), 2)
 	assert.Nil(t, f.plan.Status.Stopped)
 	assert.False(t, f.is(names.ConditionStopped))

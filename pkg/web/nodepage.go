@@ -65,15 +65,15 @@ func history(status *v1beta1.GPUNodeStatus) g.Node {
 	}
 	head := append(th("Started", "From", "To", "Result"), right(h.Th, "Took"), right(h.Th, "Evicted"))
 	return h.Section(blockID("history"), h.H2(g.Text("Switches")), table("Switches of the node", head, g.Map(status.History, func(w v1beta1.SwitchRecord) g.Node {
-		result := w.Result
-		if w.Reason != "" && w.Reason != w.Result {
+		result := string(w.Result)
+		if w.Reason != "" && w.Reason != result {
 			result += " (" + w.Reason + ")"
 		}
 		return h.Tr(
 			h.Td(g.Text(clock(w.StartTime.UTC()))), h.Td(g.Text(cluster.ProfileName(w.FromProfileName))), h.Td(g.Text(cluster.ProfileName(w.ToProfileName))),
 			h.Td(g.Text(result), some(w.Message, func(m string) g.Node { return g.Group{h.Br(), h.Small(g.Text(m))} })),
 			right(h.Td, overview.Took(&w)),
-			right(h.Td, strconv.Itoa(int(w.EvictedPods))),
+			right(h.Td, strconv.Itoa(int(w.EvictedPodCount))),
 		)
 	})))
 }

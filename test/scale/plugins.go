@@ -271,7 +271,7 @@ func (p *plugins) report(ctx context.Context, n *plugin) error {
 			SliceHash: publish.Digest(devices(n, i)),
 		}
 		for part := range devicesOfGPU {
-			g.Partitions = append(g.Partitions, partition(i, part))
+			g.Partitions = append(g.Partitions, v1beta1.PartitionReport{Name: partition(i, part), Profile: "1g.10gb"})
 		}
 		report.GPUs = append(report.GPUs, g)
 	}

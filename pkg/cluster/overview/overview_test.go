@@ -149,7 +149,7 @@ func TestChanges(t *testing.T) {
 	after.Slices = append(after.Slices, scenes.GPUs("gpu-12", 1, scenes.L4)...)
 	after.Claims = append(after.Claims[1:len(after.Claims)-1], scenes.Claim("team-a", "new", "gpu-02", 2, scenes.MIG(2, "3g.40gb", 4)))
 	after.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "balanced").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode
-	after.GPUNodes[5].Status.Node.GPUs[2].Problem = ""
+	after.GPUNodes[5].Status.Node.GPUs[2].Problems = nil
 	after.GPUNodes[2].Status.Node.GPUs[3].GPUModes = gpunodes.MIGOff
 	assert.Equal(t, []string{
 		"gpu-00: profile balanced",

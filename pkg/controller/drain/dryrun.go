@@ -27,7 +27,7 @@ func (d *Drainer) Blockers(ctx context.Context, holders []Holder, force bool) ([
 				continue // The claim may be released when its pods have left.
 			}
 			for _, device := range h.Devices {
-				blockers = append(blockers, v1beta1.Blocker{Name: device, Message: fmt.Sprintf("reserved for %s by claim %s", h.Other, h.Claim)})
+				blockers = append(blockers, v1beta1.Blocker{Kind: v1beta1.BlockerDevice, Name: device, Message: fmt.Sprintf("reserved for %s by claim %s", h.Other, h.Claim)})
 			}
 			continue
 		}

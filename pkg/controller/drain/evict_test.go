@@ -80,7 +80,7 @@ func TestBlockers(t *testing.T) {
 	assert.Equal(t, "web", got[0].Name)
 	assert.Contains(t, got[0].Message, "The disruption budget web needs 1 healthy pods")
 	for i, device := range alone.Devices {
-		assert.Equal(t, v1beta1.Blocker{Name: device, Message: "reserved for jobs team/y by claim team/other"}, got[i+1])
+		assert.Equal(t, v1beta1.Blocker{Kind: v1beta1.BlockerDevice, Name: device, Message: "reserved for jobs team/y by claim team/other"}, got[i+1])
 	}
 	assert.Equal(t, 1, asked)
 }

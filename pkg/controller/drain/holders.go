@@ -69,7 +69,7 @@ func (h *Holder) Text(now time.Time) string {
 // Blocker describes the pod in the status of a switch, with the reason why it does not
 // leave.
 func (h *Holder) Blocker(why string) v1beta1.Blocker {
-	return v1beta1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, v1beta1.MaxListedText)}
+	return v1beta1.Blocker{Kind: v1beta1.BlockerPod, Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, v1beta1.MaxListedText)}
 }
 
 // asked reports whether to evict the pod. A pod that is being deleted is not evicted again;

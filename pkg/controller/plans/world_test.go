@@ -103,7 +103,7 @@ func (w *world) create(o client.Object) {
 
 func (w *world) node(g *gpunodes.Node, labels map[string]string) {
 	w.t.Helper()
-	g.GPUs(v1beta1.GPUModes{ComputePartition: "SPX"}, "gpu-0")
+	g.GPUs(gpunodes.XCP("SPX", ""), "gpu-0")
 	status := g.Status
 	w.create(&g.GPUNode)
 	g.Status = status

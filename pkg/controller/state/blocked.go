@@ -27,7 +27,7 @@ func (e *evaluation) blocked(reason, message string, by []v1beta1.Blocker) {
 		return
 	}
 	e.fail(v1beta1.ResultNotStarted, reason, message)
-	isDevice := func(b v1beta1.Blocker) bool { return b.UID == "" }
+	isDevice := func(b v1beta1.Blocker) bool { return b.Kind == v1beta1.BlockerDevice }
 	if sw.EvictedPodCount > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
 		return
 	}
@@ -83,7 +83,7 @@ func (e *evaluation) blockedText() string {
 }
 
 func blockerText(b *v1beta1.Blocker) string {
-	if b.Namespace == "" {
+	if b.Kind == v1beta1.BlockerDevice {
 		return fmt.Sprintf("%s is %s", b.Name, b.Message)
 	}
 	return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name, b.Message)
@@ -109,7 +109,7 @@ func (e *evaluation) stuck() []v1beta1.Blocker {
 	}
 	for _, device := range e.heldOnNode() {
 		if !known[device] {
-			all = append(all, v1beta1.Blocker{Name: device, Message: heldText})
+			all = append(all, v1beta1.Blocker{Kind: v1beta1.BlockerDevice, Name: device, Message: heldText})
 		}
 	}
 	return all

@@ -69,7 +69,7 @@ func statusOf(is bool) metav1.ConditionStatus {
 }
 
 func (e *evaluation) conflictText() string {
-	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(e.node.OtherSystems, "; "))
+	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", e.node.OtherSystemsText())
 }
 
 func (e *evaluation) switching() bool {
@@ -115,8 +115,8 @@ func (e *evaluation) appliedText() string {
 		if c.Pending != "" {
 			texts = append(texts, c.Name+": "+c.Pending)
 		}
-		if c.Problem != "" {
-			texts = append(texts, c.Name+": "+c.Problem)
+		if problem := c.ProblemText(); problem != "" {
+			texts = append(texts, c.Name+": "+problem)
 		}
 	}
 	return strings.Join(texts, "; ")

@@ -117,7 +117,7 @@ func basis(b string) func(*v1beta1.GPUNode) {
 func blockedBy(uids ...types.UID) func(*v1beta1.GPUNode) {
 	return func(n *v1beta1.GPUNode) {
 		for _, uid := range uids {
-			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1beta1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1beta1.Blocker{Kind: v1beta1.BlockerPod, Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
 		n.Status.Switch.Reason = names.ReasonDrainBlocked
 	}
@@ -128,7 +128,7 @@ func blocks(uids ...types.UID) func(*Facts) {
 	return func(f *Facts) {
 		f.Looked = true
 		for _, uid := range uids {
-			f.Blockers = append(f.Blockers, v1beta1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+			f.Blockers = append(f.Blockers, v1beta1.Blocker{Kind: v1beta1.BlockerPod, Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
 	}
 }
@@ -139,7 +139,9 @@ func follows(name string) func(*v1beta1.GPUNode) {
 
 func soft(n *v1beta1.GPUNode) { n.Status.Switch.GPUs = nil }
 
-func owned(n *v1beta1.GPUNode) { n.Status.Node.OtherSystems = []string{"mig-manager runs here"} }
+func owned(n *v1beta1.GPUNode) {
+	n.Status.Node.OtherSystems = []v1beta1.OtherSystem{{Name: "mig-manager", Message: "mig-manager runs here"}}
+}
 
 func policy(change func(*v1beta1.SwitchPolicy)) func(*v1beta1.GPUNode) {
 	return func(n *v1beta1.GPUNode) { change(&n.Status.Switch.Policy) }

@@ -32,17 +32,23 @@ func bound(r *v1beta1.NodeReport) {
 	held, problems := 0, 0 // what is left for the GPUs that follow
 	for i := range r.GPUs {
 		held += min(len(r.GPUs[i].HeldDevices), 1)
-		problems += min(len(r.GPUs[i].Problem), leastProblem)
+		for _, p := range r.GPUs[i].Problems {
+			problems += min(len(p.Message), leastProblem)
+		}
 	}
 	devices, texts := v1beta1.MaxSumOfNames, v1beta1.MaxSumOfTexts
 	for i := range r.GPUs {
 		g := &r.GPUs[i]
 		g.ProductName = text.Cut(g.ProductName, v1beta1.MaxProduct)
 		held -= min(len(g.HeldDevices), 1)
-		problems -= min(len(g.Problem), leastProblem)
 		g.HeldDevices = g.HeldDevices[:min(len(g.HeldDevices), v1beta1.MaxGPUNames, devices-held)]
-		g.Problem = text.Cut(g.Problem, min(v1beta1.MaxReportText, texts-problems))
-		devices, texts = devices-len(g.HeldDevices), texts-len(g.Problem)
+		devices -= len(g.HeldDevices)
+		for j := range g.Problems {
+			message := &g.Problems[j].Message
+			problems -= min(len(*message), leastProblem)
+			*message = text.Cut(*message, min(v1beta1.MaxReportText, texts-problems))
+			texts -= len(*message)
+		}
 	}
 	for i := range r.GPUs {
 		g := &r.GPUs[i]

@@ -20,18 +20,26 @@ func named(n int) (names []string) {
 	return names
 }
 
+// parts returns so many partitions.
+func parts(n int) (all []v1beta1.PartitionReport) {
+	for _, name := range named(n) {
+		all = append(all, v1beta1.PartitionReport{Name: name})
+	}
+	return all
+}
+
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("ä", v1beta1.MaxReportText)
 	r := &v1beta1.NodeReport{GPUCount: 32}
 	for range 32 {
-		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: named(200), HeldDevices: named(200), Problem: long, Pending: "p"})
+		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: parts(200), HeldDevices: named(200), Problems: []v1beta1.GPUProblem{{Message: long}}, Pending: "p"})
 	}
 	bound(r)
 	devices, texts := 0, 0
 	for _, g := range r.GPUs {
-		devices, texts = devices+len(g.HeldDevices)+len(g.Partitions), texts+len(g.Problem)+len(g.Pending)
+		devices, texts = devices+len(g.HeldDevices)+len(g.Partitions), texts+len(g.ProblemText())+len(g.Pending)
 		assert.LessOrEqual(t, max(len(g.HeldDevices), len(g.Partitions)), v1beta1.MaxGPUNames)
-		assert.LessOrEqual(t, len(g.Problem), v1beta1.MaxReportText)
+		assert.LessOrEqual(t, len(g.ProblemText()), v1beta1.MaxReportText)
 		assert.LessOrEqual(t, len(g.ProductName), v1beta1.MaxProduct)
 	}
 	assert.Equal(t, v1beta1.MaxSumOfNames, devices)
@@ -40,10 +48,10 @@ func TestReportsAreBounded(t *testing.T) {
 	assert.Empty(t, r.GPUs[31].Partitions)
 	for _, g := range r.GPUs {
 		assert.NotEmpty(t, g.HeldDevices, "it is not free")
-		assert.NotEmpty(t, g.Problem, "it is not healthy")
+		assert.NotEmpty(t, g.ProblemText(), "it is not healthy")
 	}
 
-	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: named(7), HeldDevices: named(2), Problem: "a", Pending: "b"}}}
+	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: parts(7), HeldDevices: named(2), Problems: []v1beta1.GPUProblem{{Message: "a"}}, Pending: "b"}}}
 	want := small.DeepCopy()
 	bound(small)
 	assert.Equal(t, want, small)

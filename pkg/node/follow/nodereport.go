@@ -1,9 +1,11 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +56,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 	for i, m := range modes {
 		of := f.gpuReport(&gpus[i], m, records, inUse)
 		report.GPUs = append(report.GPUs, of)
-		if len(of.HeldDevices) == 0 && of.Problem == "" {
+		if len(of.HeldDevices)+len(of.Problems) == 0 {
 			report.FreeGPUCount++
 		}
 		if m != nil {
@@ -87,9 +89,17 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 		Partitions:  f.partitionsOf(g, records),
 		HeldDevices: held,
 		SliceHash:   f.Publisher.DigestOf(g.PCIAddress),
-		Problem:     g.Problem.Message,
+		Problems:    problemsOf(g),
 		Pending:     strings.Join(f.pendingOf(g, held), "; "),
 	}
+}
+
+// problemsOf returns why a GPU cannot be used.
+func problemsOf(g *inventory.GPU) []v1beta1.GPUProblem {
+	if g.Problem.Message == "" {
+		return nil
+	}
+	return []v1beta1.GPUProblem{{Reason: string(cmp.Or(g.Problem.Cause, gpu.CauseCheck)), Message: g.Problem.Message}}
 }
 
 // modesNow reads the modes of a GPU; nil if it does not answer.
@@ -135,23 +145,25 @@ func (f *Follower) modesBefore(gpuID string) v1beta1.GPUModes {
 	return v1beta1.GPUModes{}
 }
 
-// partitionsOf names the known partitions of a GPU: those of claims, of the profile, and
+// partitionsOf returns the known partitions of a GPU: those of claims, of the profile, and
 // foreign ones.
-func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) []string {
-	var names []string
+func (f *Follower) partitionsOf(g *inventory.GPU, records []ledger.Record) (all []v1beta1.PartitionReport) {
+	profiles := map[string]string{}
 	for _, d := range ledger.DevicesOn(records, g.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
-			names = append(names, base.Name())
+			profiles[base.Name()] = base.Profile
 		}
 	}
 	for _, p := range f.Profile.Layout(g.PCIAddress).Static {
-		names = append(names, p.Name())
+		profiles[p.Name()] = p.Profile
 	}
 	for _, p := range f.Publisher.ForeignOn(g.PCIAddress) {
-		names = append(names, p.Name())
+		profiles[p.Name()] = p.Profile
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	for _, name := range slices.Sorted(maps.Keys(profiles)) {
+		all = append(all, v1beta1.PartitionReport{Name: name, Profile: profiles[name]})
+	}
+	return all
 }
 
 // heldOf names the devices of a GPU that claims hold.

@@ -27,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 func failedFor(n int) *resourceapi.ResourceClaim {
@@ -210,13 +211,12 @@ func TestWriteReport(t *testing.T) {
 	require.EqualError(t, writeReport(t.Context(), nodes.GPUNodes(), "node-a", report), "report in the status of GPUNode node-a: no answer")
 }
 
-// A GPU that does not answer has the modes of the last report.
+// How a GPU is described that does not answer, and what of its profile is not applied.
 func TestReportedModes(t *testing.T) {
-	before := v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}
-	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: before}}}}
+	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}}}}}
 	known, other := &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:01:00.0"}}, &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:02:00.0"}}
-	assert.Equal(t, []v1beta1.GPUModes{before, {}, {MIGMode: v1beta1.MIGModeEnabled}, {MIGMode: v1beta1.MIGModeDisabled}, {ComputePartition: "CPX", MemoryPartition: "NPS1"}, {}}, []v1beta1.GPUModes{
-		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(other, &gpu.Modes{MIG: gpu.MIGOn}), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
+	assert.Equal(t, []v1beta1.GPUModes{gpunodes.MIGOn, {}, gpunodes.MIGOff, gpunodes.XCP("CPX", "NPS1"), {}}, []v1beta1.GPUModes{
+		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
 		f.reportedModes(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.reportedModes(known, &gpu.Modes{}),
 	})
 	assert.Empty(t, (&Follower{}).reportedModes(known, nil))

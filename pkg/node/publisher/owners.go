@@ -79,9 +79,9 @@ func (p *Publisher) ownersOf(v gpu.Vendor, known []inventory.GPU) inventory.Owne
 	})
 }
 
-// OwnersFound describes the other systems that serve GPUs of the node: how each was detected,
+// OwnersFound returns the other systems that serve GPUs of the node, each once: how it was detected,
 // and how to end that.
-func (p *Publisher) OwnersFound() []string {
+func (p *Publisher) OwnersFound() []v1beta1.OtherSystem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.GPUs.List()
@@ -89,11 +89,17 @@ func (p *Publisher) OwnersFound() []string {
 	for i := range known {
 		vendors[known[i].Vendor] = true
 	}
-	var found []string
+	var found []v1beta1.OtherSystem
 	for _, v := range slices.Sorted(maps.Keys(vendors)) {
 		for _, o := range p.ownersOf(v, known) {
-			owner := fmt.Sprintf("%s; to let Tranche have %s, %s", o.Found, served(v, o), o.Remedy)
-			found = append(found, text.Cut(owner, v1beta1.MaxListedText))
+			message := fmt.Sprintf("%s; to let Tranche have %s, %s", o.Found, served(v, o), o.Remedy)
+			i := slices.IndexFunc(found, func(s v1beta1.OtherSystem) bool { return s.Name == o.Name })
+			if i < 0 { // Otherwise it serves GPUs of several vendors, or several GPUs.
+				i, found = len(found), append(found, v1beta1.OtherSystem{Name: o.Name})
+			} else {
+				message = found[i].Message + "; " + message
+			}
+			found[i].Message = text.Cut(message, v1beta1.MaxListedText)
 		}
 	}
 	return found[:min(len(found), v1beta1.MaxOtherSystems)]

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -120,7 +121,7 @@ func TestOwnersForTheReport(t *testing.T) {
 	assert.Empty(t, p.OwnersFound())
 	amds := inventory.Owner{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
 	p.SetOwners(t.Context(), append(inventory.Owners{amds}, pluginOwner...))
-	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.OwnersFound())
+	assert.Equal(t, []v1beta1.OtherSystem{{Name: "device-plugin", Message: "a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}}, p.OwnersFound())
 }
 
 // A driver that publishes the PCI address of one GPU keeps that GPU, and what is no GPU counts for nothing.
@@ -131,7 +132,10 @@ func TestOwnerOfOneGPU(t *testing.T) {
 	}
 	p.SetOwners(t.Context(), inventory.Owners{of("0000:01:00.0"), of("0000:99:00.0")})
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
-	assert.Equal(t, []string{"it publishes 0000:01:00.0; to let Tranche have NVIDIA GPU 0000:01:00.0, remove it"}, p.OwnersFound())
+	assert.Equal(t, []v1beta1.OtherSystem{{Name: "other.example.com", Message: "it publishes 0000:01:00.0; to let Tranche have NVIDIA GPU 0000:01:00.0, remove it"}}, p.OwnersFound())
+	p.SetOwners(t.Context(), inventory.Owners{of("0000:01:00.0"), of("0000:02:00.0")})
+	require.Len(t, p.OwnersFound(), 1, "it is one system")
+	assert.Contains(t, p.OwnersFound()[0].Message, "GPU 0000:01:00.0, remove it; it publishes 0000:02:00.0; to")
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	p.SetOwners(t.Context(), inventory.Owners{of("0000:02:00.0")})

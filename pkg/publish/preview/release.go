@@ -96,8 +96,8 @@ func nodeGPU(g gpu.GPU, r *v1beta1.GPUReport) profile.NodeGPU {
 			Memory: r.MemoryPartition, Memories: slices.Sorted(maps.Keys(g.Modes)), Legal: g.Modes,
 		}
 	}
-	for _, name := range r.Partitions {
-		if p, ok := placement(&g, name); ok && p.Type != gpu.TypeGPU {
+	for _, part := range r.Partitions {
+		if p, ok := placement(&g, part.Name); ok && p.Type != gpu.TypeGPU {
 			out.Live = append(out.Live, gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, Complete: true})
 		}
 	}

@@ -105,7 +105,7 @@ func randomNode(random *rand.Rand, inv *models.Inventory) (*v1beta1.GPUNode, []s
 			if held.Type != gpu.TypeGPU {
 				p.Live = []gpu.Partition{{GPU: held.GPU, Type: held.Type, Profile: held.Profile, Start: held.Start, Size: held.Size, Complete: true}}
 				p.Ours = []gpu.Placement{held}
-				r.Partitions = []string{held.Name()}
+				r.Partitions = []v1beta1.PartitionReport{{Name: held.Name(), Profile: held.Profile}}
 			}
 			if random.IntN(3) == 0 {
 				p.Held[0].Device = gpu.ShareName(held.Name(), gpu.ByMemory)

@@ -8,10 +8,10 @@ import (
 
 // NodeReport is what the node's plugin observes. The plugin truncates lists and texts to their
 // bounds, those of the last GPUs first. All GPUs together have at most 1536 partitions and held
-// devices, and 16384 characters of problems and pending, so that the API server can store the object.
+// devices, and 8192 characters of problems and pending, so that the API server can store the object.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.partitions) ? size(g.partitions) : 0) + (has(g.heldDevices) ? size(g.heldDevices) : 0)).sum() <= 1536",message="have more than 1536 partitions and heldDevices together",fieldPath=".gpus"
-// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problems) ? g.problems.map(p, size(p.message)).sum() : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 16384",message="have more than 16384 characters of problems and pending together",fieldPath=".gpus"
+// +kubebuilder:validation:XValidation:rule="!has(self.gpus) || self.gpus.map(g, (has(g.problems) ? g.problems.map(p, size(p.message)).sum() : 0) + (has(g.pending) ? size(g.pending) : 0)).sum() <= 8192",message="have more than 8192 characters of problems and pending together",fieldPath=".gpus"
 type NodeReport struct {
 	// PluginVersion is the version of the plugin, for people.
 	//
@@ -186,7 +186,7 @@ const (
 	MaxGPUNames, MaxSumOfNames = 128, 1536
 	// MaxReportText is the maximum length of the message of a problem, of pending, and of the message of a task.
 	// MaxSumOfTexts is the maximum sum of the first two.
-	MaxReportText, MaxSumOfTexts = 4096, 16384
+	MaxReportText, MaxSumOfTexts = 4096, 8192
 	// MaxProduct is the maximum length of a product name, MaxPluginVersion that of a version.
 	MaxProduct, MaxPluginVersion = 64, 64
 	// MaxOtherSystems is the maximum number of other systems, MaxListedText the maximum length of
@@ -234,7 +234,7 @@ type GPUModes struct {
 type GPUProblem struct {
 	// Reason is the cause in a word, as in the taint gpu.tranche.dev/unhealthy: "lost", "xid-79".
 	//
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Reason string `json:"reason"`
 	// Message explains Reason, and says what to do.
@@ -252,7 +252,7 @@ type PartitionReport struct {
 	Name string `json:"name"`
 	// Profile is the profile of the partition: "1g.10gb", "cpx".
 	//
-	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.+-]*$`
 	Profile string `json:"profile"`
 }
@@ -303,7 +303,7 @@ type GPUReport struct {
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=2
 	Problems []GPUProblem `json:"problems,omitempty"`
 	// Pending describes the part of the applied profile that waits until claims are released.
 	//

@@ -38,9 +38,9 @@ type largest struct {
 func newLargest(t *testing.T) *largest {
 	const name, rune = 63 + len(`"",`), mostEscaped
 	l := &largest{t: t, lengths: map[string]int{"apiVersion": 64, "kind": 64}, sums: map[string]int{
-		"status.node.gpus[].partitions":              v1beta1.MaxSumOfNames * (name + len(`{"name":,"profile":""}`) + 32),
+		"status.node.gpus[].partitions":              v1beta1.MaxSumOfNames * (name + len(`{"name":,"profile":""}`) + 16),
 		"status.node.gpus[].heldDevices":             0,
-		"status.node.gpus[].problems":                v1beta1.MaxGPUs * 4 * (len(`{"reason":"","message":""},`) + 63),
+		"status.node.gpus[].problems":                v1beta1.MaxGPUs * 2 * (len(`{"reason":"","message":""},`) + 32),
 		"status.node.gpus[].pending":                 v1beta1.MaxSumOfTexts * rune,
 		"status.node.task.changes[].keptDevices":     v1beta1.MaxSumOfKept * name,
 		"status.defragmentation.moves[].toDevices":   0,

@@ -22,8 +22,8 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionPaused (PartitionPlan): `spec.paused` is true, so no more nodes start.
 	ConditionPaused = "Paused"
-	// ConditionStopped (PartitionPlan): too many nodes failed with the revision that
-	// `status.stopped` names, so no more nodes start with it.
+	// ConditionStopped (PartitionPlan): too many nodes failed, so no more start:
+	// `status.stopped`.
 	ConditionStopped = "Stopped"
 	// ConditionDegraded (PartitionPlan): nodes have failed.
 	ConditionDegraded = "Degraded"

@@ -221,9 +221,9 @@ func TestAgainstAServer(t *testing.T) {
 		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desiredNodeNames": [`, `"node-a"`, `"missing": true`}},
 		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
 		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
-		{"profile node-a -o yaml", []string{"apiVersion: tranche.dev/v1beta1\nkind: GPUNode\n", "name: node-a\n"}},
+		{"node node-a -o yaml", []string{"apiVersion: tranche.dev/v1beta1\nkind: GPUNode\n", "name: node-a\n"}},
 		{"switches node-a -o json", []string{`"kind": "GPUNode"`, `"duration": "10m0s"`, `"state": "Failed"`}},
-		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
+		{"node node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
 	} {
 		out, err := run(t, append(base, strings.Fields(test.args)...)...)
 		require.NoError(t, err, test.args)

@@ -54,7 +54,7 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	n := s.follow(nodeA, "cut-in-three")
 	assert.EqualValues(t, 1, n.Status.History[0].EvictedPodCount, gpuNodeText(n))
 	assert.Equal(t, v1beta1.ResultSucceeded, n.Status.History[0].Result)
-	assert.Equal(t, v1beta1.FromSpec, n.Status.Applied.Source)
+	assert.Equal(t, v1beta1.FromLabel, n.Status.Applied.Source)
 	assert.Regexp(t, `(?m) cut-in-three +Succeeded +1`, s.kubectl("tranche", "switches", nodeA))
 	s.requireSame(stays)
 	s.requireSame(without)

@@ -194,7 +194,7 @@ type Blocker struct {
 
 // SwitchResult is how a switch ended.
 //
-// +kubebuilder:validation:Enum=Succeeded;RolledBack;NotStarted;RollbackFailed
+// +kubebuilder:validation:Enum=Succeeded;RolledBack;NotApplied;RollbackFailed
 type SwitchResult string
 
 // How a switch can end.
@@ -203,8 +203,8 @@ const (
 	ResultSucceeded SwitchResult = "Succeeded"
 	// ResultRolledBack: the previous profile was restored.
 	ResultRolledBack SwitchResult = "RolledBack"
-	// ResultNotStarted: no GPU was changed. Pods may have been evicted.
-	ResultNotStarted SwitchResult = "NotStarted"
+	// ResultNotApplied: no GPU was changed. Pods may have been evicted.
+	ResultNotApplied SwitchResult = "NotApplied"
 	// ResultRollbackFailed: the previous profile could not be restored.
 	ResultRollbackFailed SwitchResult = "RollbackFailed"
 )
@@ -225,7 +225,7 @@ type SwitchRecord struct {
 	//
 	// +optional
 	Repair bool `json:"repair,omitempty"`
-	// Result is Succeeded, RolledBack (the previous profile was restored), NotStarted (no GPU
+	// Result is Succeeded, RolledBack (the previous profile was restored), NotApplied (no GPU
 	// was changed) or RollbackFailed (the previous profile could not be restored).
 	Result SwitchResult `json:"result"`
 	// Reason is a word for why it did not succeed.

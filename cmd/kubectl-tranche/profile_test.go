@@ -220,7 +220,7 @@ func TestAgainstAServer(t *testing.T) {
 		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
 		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desiredNodeNames": [`, `"node-a"`, `"missing": true`}},
 		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
-		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
+		{"switches node-a", []string{"spx   cpx  NotApplied", "10m0s"}},
 		{"node node-a -o yaml", []string{"apiVersion: tranche.dev/v1beta1\nkind: GPUNode\n", "name: node-a\n"}},
 		{"switches node-a -o json", []string{`"kind": "GPUNode"`, `"duration": "10m0s"`, `"state": "Failed"`}},
 		{"node node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},

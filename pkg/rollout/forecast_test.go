@@ -28,7 +28,7 @@ func fleet(n int) ForecastInput {
 	}
 	for i := range n {
 		name := fmt.Sprintf("node-%d", i)
-		g := gpunodes.WithProfile(name, "").Had("", "old", v1beta1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1beta1.ResultNotStarted, "", "", time.Hour, 0)
+		g := gpunodes.WithProfile(name, "").Had("", "old", v1beta1.ResultSucceeded, "", "", 10*time.Minute, 0).Had("old", "", v1beta1.ResultNotApplied, "", "", time.Hour, 0)
 		g.Status.Node.ClaimCount, g.Status.Node.GPUCount = int32(i), 1
 		in.GPUNodes = append(in.GPUNodes, g.GPUNode)
 		in.Nodes = append(in.Nodes, corev1.Node{

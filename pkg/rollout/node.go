@@ -141,10 +141,10 @@ func (n *Node) judge(s *v1beta1.GPUNodeStatus) {
 	default:
 		return
 	}
-	n.Changed = last.Result != v1beta1.ResultNotStarted
+	n.Changed = last.Result != v1beta1.ResultNotApplied
 	// Nor is a rollout to blame for GPUs that lost the profile that they had.
 	lost := sw.From.Hash == sw.To.Hash && !n.Damaged
-	n.Aside = lost || last.Result == v1beta1.ResultNotStarted && slices.Contains(notTheProfile, n.Reason)
+	n.Aside = lost || last.Result == v1beta1.ResultNotApplied && slices.Contains(notTheProfile, n.Reason)
 	n.Failed = !n.Aside
 }
 

@@ -47,19 +47,19 @@ func TestObserve(t *testing.T) {
 		"taints of long ago, tries again": {func(s *v1beta1.GPUNodeStatus) {
 			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}
 			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{Attempt: 2}
-			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainBlocked)
+			s.History = record(v1beta1.ResultNotApplied, names.ReasonDrainBlocked)
 		}, facts{ready: true}},
 		"blocked": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonDrainBlocked}
-			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainBlocked)
+			s.History = record(v1beta1.ResultNotApplied, names.ReasonDrainBlocked)
 		}, facts{ready: true, aside: true}},
 		"blocked, tries again": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Planning, &v1beta1.Switch{To: *snapshot("new"), Attempt: 2}
-			s.History = record(v1beta1.ResultNotStarted, names.ReasonDrainDeadline)
+			s.History = record(v1beta1.ResultNotApplied, names.ReasonDrainDeadline)
 		}, facts{ready: true, aside: true}},
 		"refused": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonProfileDoesNotFit}
-			s.History = record(v1beta1.ResultNotStarted, names.ReasonProfileDoesNotFit)
+			s.History = record(v1beta1.ResultNotApplied, names.ReasonProfileDoesNotFit)
 		}, facts{ready: true, failed: true}},
 		"rolled back": {func(s *v1beta1.GPUNodeStatus) {
 			s.State, s.Switch = v1beta1.Failed, &v1beta1.Switch{To: *snapshot("new"), Reason: names.ReasonInUse}

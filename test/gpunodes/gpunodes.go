@@ -105,7 +105,7 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 	}
 	n.Says(names.ConditionReady, false, reason, message)
 	n.Says(names.ConditionSwitching, false, string(v1beta1.Failed), "no switch is in progress")
-	result := v1beta1.ResultNotStarted
+	result := v1beta1.ResultNotApplied
 	if reason == names.ReasonRollbackFailed {
 		result = v1beta1.ResultRollbackFailed
 	}

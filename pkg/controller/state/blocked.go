@@ -26,7 +26,7 @@ func (e *evaluation) blocked(reason, message string, by []v1beta1.Blocker) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultNotStarted, reason, message)
+	e.fail(v1beta1.ResultNotApplied, reason, message)
 	isDevice := func(b v1beta1.Blocker) bool { return b.Kind == v1beta1.BlockerDevice }
 	if sw.EvictedPodCount > 0 && slices.ContainsFunc(by, func(b v1beta1.Blocker) bool { return !isDevice(b) }) {
 		return

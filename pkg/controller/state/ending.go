@@ -48,7 +48,7 @@ func (e *evaluation) stop(reason, message string) {
 		e.rollBack(reason, message)
 		return
 	}
-	e.fail(v1beta1.ResultNotStarted, reason, message)
+	e.fail(v1beta1.ResultNotApplied, reason, message)
 }
 
 // rollBack has the plugin restore the previous profile.
@@ -152,7 +152,7 @@ func (e *evaluation) abandon() bool {
 		return false
 	}
 	if disturbing(e.Status.State) {
-		e.record(v1beta1.ResultNotStarted)
+		e.record(v1beta1.ResultNotApplied)
 	}
 	kept := e.Status.RequestsTaints()
 	e.rest()

@@ -31,12 +31,12 @@ func (e *evaluation) planning() {
 	switch {
 	case a == nil:
 		if e.late() {
-			e.fail(v1beta1.ResultNotStarted, names.ReasonPluginSilent, e.silentText("say what has to change"))
+			e.fail(v1beta1.ResultNotApplied, names.ReasonPluginSilent, e.silentText("say what has to change"))
 		}
 	case a.Phase == v1beta1.TaskPlanned:
 		e.planned(a)
 	default:
-		e.fail(v1beta1.ResultNotStarted, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
+		e.fail(v1beta1.ResultNotApplied, cmp.Or(a.Reason, names.ReasonProfileDoesNotFit), a.Message)
 	}
 }
 
@@ -45,7 +45,7 @@ func (e *evaluation) planning() {
 func (e *evaluation) planned(report *v1beta1.Task) {
 	sw := e.Status.Switch
 	if wrong := e.invalid(report); wrong != "" {
-		e.fail(v1beta1.ResultNotStarted, names.ReasonInvalidReport, wrong)
+		e.fail(v1beta1.ResultNotApplied, names.ReasonInvalidReport, wrong)
 		return
 	}
 	switch {

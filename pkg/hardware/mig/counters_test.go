@@ -136,9 +136,9 @@ func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 		{"7g.80gb", 7, 8, []int{0}, 132, [5]int64{8, 7, 0, 7, 0}, 1},
 	})
 	l := layoutOf(profiles, 1)
-	assert.Equal(t, map[string]int64{"instances-1g-10gb-nvl": 2}, beside(l.counters()))
-	assert.Contains(t, l.consumption(placement{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-nvl")
-	assert.NotContains(t, l.consumption(placement{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.Equal(t, map[string]int64{"instances-1g-10gb-plus-nvl": 2}, beside(l.counters()))
+	assert.Contains(t, l.consumption(placement{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-plus-nvl")
+	assert.NotContains(t, l.consumption(placement{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-plus-nvl")
 }
 
 // The memory counter never keeps placements apart that fit together, and the whole GPU always

@@ -157,13 +157,13 @@ func TestMetricsOfShares(t *testing.T) {
 	})
 	const fraction, memory = `claim="a",container="",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",container="",device="gpu-0000-01-00-0-memory-share"`
 	assert.Equal(t, []string{
-		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share_id="s1",share_unit="Fraction",sharing_strategy="TimeSlicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s2",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s3",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
 		`tranche_share_allocated_memory_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
 		`tranche_share_allocated_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s2"} 20`,
 		`tranche_share_allocated_memory_bytes{` + memory + `,namespace="team",pod="",share_id="s3"} 20`,
-		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
 		`tranche_share_allocated_ratio{` + fraction + `,namespace="team",pod="",share_id="s1"} 0.5`,
+		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share_id="s1",share_unit="Fraction",sharing_strategy="TimeSlicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s2",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s3",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
+		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
 	}, scraped(t, m, "tranche_share_"))
 }

@@ -50,7 +50,7 @@ func deviceSituations() []situation {
 	never.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
 	nothing := []corev1.PodResourceClaim{fromTemplate("no-such-template")}
 	return []situation{
-		{name: "held", make: asking(devices(request(classWhole, "")), on(nodeB)), state: string(why.NoRoom), says: []string{`"answer": "DevicesHeld"`, "l4-0"}},
+		{name: "held", make: asking(devices(request(classWhole, "")), on(nodeB)), state: string(why.NoRoom), says: []string{`"reason": "DevicesHeld"`, "l4-0"}},
 		{name: "no-such-profile", make: asking(devices(request("gpu-mig-1g-35gb.tranche.dev", ""))), state: string(why.NoRoom), says: []string{"NoSuchDevice"}},
 		{name: "never", make: asking(never), state: string(why.NoRoom), says: []string{"even if all devices were free"}},
 		{name: "selector-fails", make: asking(devices(wrong)), state: string(why.Unknown), says: []string{"correct the selector"}},
@@ -58,7 +58,7 @@ func deviceSituations() []situation {
 		{name: "no-class", make: asking(devices(request("gpu-nothing.tranche.dev", ""))), state: string(why.Invalid), says: []string{"there is no DeviceClass gpu-nothing.tranche.dev"}},
 		{name: "no-template", make: pod(nothing), state: string(why.ClaimMissing), says: []string{"no-such-template, which does not exist"}},
 		{name: "late-template", make: pod([]corev1.PodResourceClaim{fromTemplate("late")}, on(nodeA)), state: string(why.ClaimMissing), says: []string{"ResourceClaimTemplate late"}},
-		{name: "quota-of-claims", make: asking(devices(request(class4g40gb, ""))), state: string(why.ClaimMissing), says: []string{`"quota": "no-claims"`, "FailedResourceClaimCreation"}},
+		{name: "quota-of-claims", make: asking(devices(request(class4g40gb, ""))), state: string(why.ClaimMissing), says: []string{`"quotaName": "no-claims"`, "FailedResourceClaimCreation"}},
 		{name: "extended", make: pod(nil, limits("nvidia.com/mig-1g.10gb", "1"), on(nodeB)), state: string(why.NoRoom), says: []string{"nvidia.com/mig-1g.10gb"}},
 		{name: "unknown-resource", make: pod(nil, limits("nvidia.com/mig-1g.99gb", "1")), state: string(why.Invalid), says: []string{"neither a DeviceClass nor a device plugin"}},
 		{name: "claim-unused", make: func(s *suite, name string) { s.claim(name) }, asked: "resourceclaim/claim-unused", state: string(why.Unused)},
@@ -108,9 +108,9 @@ func ownerSituations() []situation {
 		}
 	}
 	return []situation{
-		{name: "job-refused", make: job(refused), asked: "job/job-refused", state: string(why.PodsRefused), says: []string{`"quota": "none"`, "FailedCreate"}},
-		{name: "job-waits", make: job(waits, on(nodeB)), asked: "job/job-waits", state: string(why.Waiting), says: []string{`"waits": "Unscheduled"`, "1g.10gb"}},
-		{name: "deployment-refused", make: deployment(1, refused), asked: "deployment/deployment-refused", state: string(why.PodsRefused), says: []string{`"quota": "none"`}},
+		{name: "job-refused", make: job(refused), asked: "job/job-refused", state: string(why.PodsRefused), says: []string{`"quotaName": "none"`, "FailedCreate"}},
+		{name: "job-waits", make: job(waits, on(nodeB)), asked: "job/job-waits", state: string(why.Waiting), says: []string{`"state": "Unscheduled"`, "1g.10gb"}},
+		{name: "deployment-refused", make: deployment(1, refused), asked: "deployment/deployment-refused", state: string(why.PodsRefused), says: []string{`"quotaName": "none"`}},
 		{name: "set", make: func(s *suite, name string) {
 			s.t.Helper()
 			always := func(p *corev1.PodSpec) { p.RestartPolicy = corev1.RestartPolicyAlways }

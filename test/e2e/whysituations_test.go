@@ -280,7 +280,7 @@ func tenantSituations(others string) []situation {
 	return []situation{
 		{name: "tenant-own", as: "tenant", asked: "pod/no-such-profile", state: string(why.NoRoom), says: []string{"NoSuchDevice"}},
 		// The holders are in another namespace, and nodes are hidden: only the controller's event tells.
-		{name: "tenant-told", as: "tenant", asked: "pod/held", state: string(why.NoRoom), says: []string{`"answer": "DevicesHeld"`, "according to Tranche's controller", "resourceclaims.resource.k8s.io"}},
+		{name: "tenant-told", as: "tenant", asked: "pod/held", state: string(why.NoRoom), says: []string{`"reason": "DevicesHeld"`, "according to Tranche's controller", "resourceclaims.resource.k8s.io"}},
 		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "according to Tranche's controller", "you are not allowed to list nodes"}},
 		{name: "trusted-excluded", as: "trusted", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
 		{name: "tenant-running", as: "tenant", asked: "pod/running", state: string(why.Running)},

@@ -150,7 +150,7 @@ func (e *evaluation) stop() bool {
 	}
 	s.Stopped = &v1beta1.PlanStop{Revision: target.Revision, FailedNodeCount: failures, StopTime: metav1.NewTime(e.Now)}
 	e.event(corev1.EventTypeWarning, names.EventPlanStopped, "%s", e.stoppedText())
-	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || e.undoing() || e.rejected() {
+	if e.Spec.Strategy.OnFailure != v1beta1.OnFailureUndo || e.undoing() || rejected(&e.Spec, &e.Status) {
 		return false
 	}
 	if target.CompletionTime != nil {

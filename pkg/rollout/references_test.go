@@ -98,6 +98,7 @@ func TestUndoToARevisionThatIsNotInTheHistory(t *testing.T) {
 			assert.Equal(t, ptr.To[int64](2), f.plan.Status.TargetRevision)
 			assert.Empty(t, f.admitted())
 			assert.False(t, f.ready())
+			assert.Equal(t, "1", rollout.Assign(f.plan, true).Hash, "a node that joins does not get what is rejected")
 			f.plan.Spec.Rejected.Fallback = nil
 			f.decide()
 			assert.Equal(t, names.ReasonUndoing, f.progressing())

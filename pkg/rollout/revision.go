@@ -58,15 +58,15 @@ func (e *evaluation) revise() {
 		e.begin(&s.History[0])
 		e.event(corev1.EventTypeNormal, names.EventPlanRevision, "Profile %s is revision %d", p.ProfileName, s.Revision)
 	}
-	if e.rejected() {
+	if rejected(&e.Spec, &e.Status) {
 		e.undo()
 	}
 }
 
-// rejected reports whether spec.rejected rejects the newest revision.
-func (e *evaluation) rejected() bool {
-	u := e.Spec.Rejected
-	return u != nil && u.Means(Revision(&e.Status, e.Status.Revision))
+// rejected reports whether spec.rejected rejects the newest revision of a plan.
+func rejected(spec *v1beta1.PartitionPlanSpec, s *v1beta1.PartitionPlanStatus) bool {
+	u := spec.Rejected
+	return u != nil && u.Means(Revision(s, s.Revision))
 }
 
 // undo follows spec.rejected.
@@ -132,12 +132,13 @@ func (e *evaluation) begin(target *v1beta1.PlanRevision) {
 
 // Assign returns the version of the profile that a plan gives to its nodes; nil: it gives none
 // yet. A node that joins gets the last complete version until the newest one has reached the
-// last step, and if the plan has stopped.
+// last step, and if the plan has stopped; and never one that is rejected, even if the plan cannot go back.
 func Assign(plan *v1beta1.PartitionPlan, joining bool) *v1beta1.ProfileSnapshot {
 	s := &plan.Status
 	r := Target(s)
-	if joining && r != nil && r.Revision == s.Revision && r.CompletionTime == nil && (Stopped(s) || s.CurrentStep < s.StepCount) {
-		if old := LastComplete(s); old != nil {
+	if joining && r != nil && r.Revision == s.Revision {
+		old := LastComplete(s)
+		if rejected(&plan.Spec, s) || old != nil && r.CompletionTime == nil && (Stopped(s) || s.CurrentStep < s.StepCount) {
 			r = old
 		}
 	}

@@ -33,7 +33,7 @@ var storedFiles = map[string]goType{
 	"health.json":        {"pkg/node/inventory", "troublesFile"},
 	"sharing.json":       {"pkg/share", "stateFile"},
 	"reboot.json":        {"pkg/node/follow", "rebootRequest"},
-	"mps/NAME/spec.json": {"pkg/hardware/mps", "Spec"},
+	"mps/ID/spec.json": {"pkg/hardware/mps", "Spec"},
 	"amdgpu-is-out":      {"pkg/hardware/kmod", "marker"},
 }
 

@@ -113,8 +113,9 @@ const (
 	// `afterDeadline: Force`. If others were evicted, the switch is not retried automatically:
 	// delete the pods, then set `spec.paused` of the GPUNode to true and to false.
 	ReasonDrainDeadline = "DrainDeadline"
-	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: IfRequired`, or reboot
-	// the node. After two reboots: find what fails at boot, then change the profile.
+	// ReasonRebootRequired: GPUs change only after a reboot, or a reset that was refused. Set
+	// `reboot: IfRequired`, or reboot the node. After two reboots: find what fails at boot, then
+	// change the profile.
 	ReasonRebootRequired = "RebootRequired"
 	// ReasonRebootFailed: the node did not come back in time. Check it.
 	ReasonRebootFailed = "RebootFailed"
@@ -140,9 +141,6 @@ const (
 	// ReasonInUse: a claim or a process holds a GPU that has to change. End the process that
 	// the message names.
 	ReasonInUse = "InUse"
-	// ReasonNeedsReset: a GPU changes only after a reset, which was refused. Set
-	// `reboot: IfRequired`, or reboot the node.
-	ReasonNeedsReset = "NeedsReset"
 	// ReasonHardwareFailed: the GPU or its driver failed to make a change. Read the message
 	// and `dmesg`.
 	ReasonHardwareFailed = "HardwareFailed"

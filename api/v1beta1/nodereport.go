@@ -232,12 +232,12 @@ type GPUModes struct {
 
 // GPUProblem is why a GPU cannot be used.
 type GPUProblem struct {
-	// Reason is the cause in a word, as in the taint gpu.tranche.dev/unhealthy: "lost", "xid-79".
+	// Cause is the cause in a word, as in the taint gpu.tranche.dev/unhealthy: "lost", "xid-79".
 	//
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	Reason string `json:"reason"`
-	// Message explains Reason, and says what to do.
+	Cause string `json:"cause"`
+	// Message explains Cause, and says what to do.
 	//
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message"`

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=pplan
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.spec.profileName`
-// +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.targetRevision`
+// +kubebuilder:printcolumn:name="Target",type=integer,JSONPath=`.status.targetRevision`
 // +kubebuilder:printcolumn:name="Step",type=integer,JSONPath=`.status.currentStep`
 // +kubebuilder:printcolumn:name="Steps",type=integer,JSONPath=`.status.stepCount`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeCounts.selected`
@@ -187,7 +187,8 @@ type RolloutStrategy struct {
 	// +kubebuilder:validation:MaxItems=14
 	Windows []Window `json:"windows,omitempty"`
 	// OnFailure is what happens when the plan stops. With Stop, nodes that have the revision
-	// keep it. With Undo, they go back to the last complete revision. Default: Stop.
+	// keep it. With Undo, all nodes go back to the last complete revision; without one, to what they
+	// would have without the plan. Default: Stop.
 	//
 	// +optional
 	// +kubebuilder:default=Stop

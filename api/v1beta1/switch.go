@@ -116,11 +116,11 @@ type Switch struct {
 	//
 	// +optional
 	DeadlineTime *metav1.MicroTime `json:"deadlineTime,omitempty"`
-	// PausedLabels are the original values of the node labels that were changed to pause GPU
-	// clients. They are part of the protocol between controller and plugin, and can change in any version.
+	// PausedLabels are the original values of the node labels that were changed to pause
+	// monitoring. They are part of the protocol between controller and plugin, and can change in any version.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="must be names and values of labels"
 	PausedLabels map[string]string `json:"pausedLabels,omitempty"`
 	// NodeTaintRequired is true if the node is tainted regardless of the policy, because several pods

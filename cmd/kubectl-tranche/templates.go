@@ -80,8 +80,8 @@ func newTemplatesCommand(all *options) *cobra.Command {
 	flags.StringVar(&o.inventory, "inventory", "", "inventory: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
 	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
-	flags.StringSliceVar(&o.resources, "extended-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
-	flags.BoolVar(&o.mig, "mig-extended-resources", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
+	flags.StringSliceVar(&o.resources, "extended-resource", nil, "extended resource that devices of its vendor serve, as the profile says, as in the plugin; repeatable")
+	flags.BoolVar(&o.mig, "mig-replicas", false, "the profile says what nvidia.com/mig-<profile> stands for, as in the plugin")
 	addOutput(cmd, "yaml", "yaml", "json")
 	return cmd
 }

@@ -63,7 +63,7 @@ const (
 // template is judged like the claim in it.
 func TestSharePolicy(t *testing.T) {
 	objects := decode(t, render(t, chart))
-	policy := policyNamed(t, objects, "-share-amounts")
+	policy := policyNamed(t, objects, "-share-amount-checks")
 	requireBound(t, objects)
 	rule := policy.spec.MatchConstraints.ResourceRules[0]
 	require.Equal(t, []string{"resourceclaims", "resourceclaimtemplates"}, rule.Resources)
@@ -130,7 +130,7 @@ func TestSharePolicy(t *testing.T) {
 
 // TestSharePolicyOfTypedClaims: the API server writes quantities in its own way.
 func TestSharePolicyOfTypedClaims(t *testing.T) {
-	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amount-checks")
 	amounts := map[resourceapi.QualifiedName]resource.Quantity{"fraction": resource.MustParse("0.3333"), "computePercent": resource.MustParse("25")}
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
@@ -152,7 +152,7 @@ func TestSharePolicyOfTypedClaims(t *testing.T) {
 // TestSharePolicyLeavesOthersAlone: it does not look at claims for anything else,
 // whatever these ask for.
 func TestSharePolicyLeavesOthersAlone(t *testing.T) {
-	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amount-checks")
 	for name, claim := range map[string]object{
 		"nothing":           {"spec": object{}},
 		"no requests":       {"spec": object{"devices": object{}}},
@@ -170,7 +170,7 @@ func TestSharePolicyLeavesOthersAlone(t *testing.T) {
 // TestEveryShareClassIsChecked: the classes of shares are those whose amounts the
 // policy looks at.
 func TestEveryShareClassIsChecked(t *testing.T) {
-	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amount-checks")
 	found := 0
 	for name, class := range deviceClasses(t) {
 		expression := class.Spec.Selectors[0].CEL.Expression
@@ -189,7 +189,7 @@ func TestEveryShareClassIsChecked(t *testing.T) {
 func TestSharePolicyOff(t *testing.T) {
 	for _, set := range []string{"shareAmountChecks.enabled=false", "deviceClasses.enabled=false"} {
 		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", set))) {
-			require.NotContains(t, p.Name, "share-amounts", set)
+			require.NotContains(t, p.Name, "share-amount-checks", set)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (r *Reconciler) reportChange(ctx context.Context, gpuNode *v1beta1.GPUNode,
 		r.event(gpuNode, corev1.EventTypeNormal, names.EventSwitchStarted, "Switch",
 			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), state.ProfileText(sw.From.ProfileName), state.ProfileText(sw.To.ProfileName)))
 	case now.State == v1beta1.RollingBack:
-		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Rollback",
 			fmt.Sprintf("Rolling back to %s: %s", state.ProfileText(now.Switch.From.ProfileName), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1beta1.ResultSucceeded:
 		if before.Switch != nil && len(before.Switch.GPUs) > 0 {

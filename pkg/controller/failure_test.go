@@ -216,7 +216,7 @@ func TestARebootWhereItIsAllowed(t *testing.T) {
 		p.Spec.Switch = &v1beta1.SwitchPolicy{Reboot: v1beta1.RebootIfRequired}
 	})
 	w.pod("node-a", "second", gpuB, gpuB)
-	node.answer = applyingEnds(v1beta1.TaskRebootRequired, names.ReasonNeedsReset, gpuA+" refuses a reset")
+	node.answer = applyingEnds(v1beta1.TaskRebootRequired, names.ReasonRebootRequired, gpuA+" refuses a reset")
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1beta1.Rebooting))
 	assert.False(t, w.podThere("second"), "the whole node is drained")

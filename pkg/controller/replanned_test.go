@@ -113,7 +113,7 @@ func TestANodeIsRebootedOnce(t *testing.T) {
 	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {
 		switch s {
 		case v1beta1.Applying:
-			return v1beta1.TaskRebootRequired, names.ReasonNeedsReset, "refuses a reset"
+			return v1beta1.TaskRebootRequired, names.ReasonRebootRequired, "refuses a reset"
 		case v1beta1.Rebooting:
 			reboots++
 			node.basis += "x" // It is another GPU after each boot.

@@ -253,14 +253,14 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		s.ask(v1beta1.Applying, whole, sevens)
 		task := s.askAgain(v1beta1.Rebooting)
 		require.Equal(t, v1beta1.TaskFailed, task.Phase, task.Message)
-		assert.NotEqual(t, names.ReasonNeedsReset, task.Reason, task.Message)
+		assert.NotEqual(t, names.ReasonRebootRequired, task.Reason, task.Message)
 		after := s.await("not rebooted", func(r *v1beta1.NodeReport) bool { return r.BootID != before.BootID })
 		before = after
 	}
 	s.ask(v1beta1.Applying, whole, sevens)
 	task := s.askAgain(v1beta1.Rebooting)
 	require.Equal(t, v1beta1.TaskFailed, task.Phase, task.Message)
-	assert.Equal(t, names.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
+	assert.Equal(t, names.ReasonRebootRequired, task.Reason, "the controller does not try that again by itself")
 	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
 }
 

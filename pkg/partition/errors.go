@@ -129,7 +129,7 @@ func failed(err error) v1beta1.Task {
 		// The holder must leave first; the reset is requested again afterwards.
 		task.Reason = names.ReasonInUse
 	default:
-		task.Phase, task.Reason = v1beta1.TaskRebootRequired, names.ReasonNeedsReset
+		task.Phase, task.Reason = v1beta1.TaskRebootRequired, names.ReasonRebootRequired
 	}
 	return task
 }

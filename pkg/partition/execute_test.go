@@ -197,7 +197,7 @@ func TestNeedsReset(t *testing.T) {
 		w := p.profile("cut", cut)
 		task := n.Apply(t.Context(), w, false)
 		assert.Equal(t, v1beta1.TaskRebootRequired, task.Phase)
-		assert.Equal(t, names.ReasonNeedsReset, task.Reason)
+		assert.Equal(t, names.ReasonRebootRequired, task.Reason)
 		assert.Equal(t, "switch MIG on on GPU gpu-0000-03-00-0: GPU gpu-0000-03-00-0: the GPU needs a reset", task.Message)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
 		p.follow(n, p.profile("before", nil))

@@ -82,7 +82,7 @@ func TestSwitches(t *testing.T) {
 func TestDrawNode(t *testing.T) {
 	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
 	spec.Annotations, spec.Status.Desired.Source = nil, v1beta1.FromSpec // a person set it
-	spec.Status.Node.GPUs[0].Problems = []v1beta1.GPUProblem{{Reason: "no-answer", Message: "it does not answer"}}
+	spec.Status.Node.GPUs[0].Problems = []v1beta1.GPUProblem{{Cause: "no-answer", Message: "it does not answer"}}
 	byPlan := gpunodes.WithProfile("node-a", "balanced").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "plan canary gives the node revision 3 of profile balanced later")
 	byPlan.Status.Desired.Source, byPlan.Status.Desired.PlanName = v1beta1.FromPlan, "canary"
 	byDefault := gpunodes.WithProfile("node-a", "default")

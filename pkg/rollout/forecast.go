@@ -44,7 +44,7 @@ type Forecast struct {
 	// Switch is the mean duration of the Observed switches, the last ones to the profile, or
 	// to any profile.
 	Switch   metav1.Duration `json:"meanSwitchDuration"`
-	Observed int             `json:"observedSwitches"`
+	Observed int             `json:"observedSwitchCount"`
 	// Ends is when the last node would be done, nil: not known.
 	Ends *time.Time `json:"estimatedCompletionTime,omitempty"`
 

@@ -53,7 +53,8 @@ type Report struct {
 	Release   string `json:"releaseName,omitempty"`
 	// Found are the objects of Tranche, and those that it has changed, by kind.
 	Found []Found `json:"found"`
-	// Refusal says why Tranche cannot be uninstalled now, empty if it can.
+	// Refused is true if Tranche cannot be uninstalled now, and Refusal says why.
+	Refused bool   `json:"refused"`
 	Refusal string `json:"message,omitempty"`
 }
 
@@ -82,7 +83,7 @@ func Check(ctx context.Context, c Config) (*Report, error) {
 	}
 	switch {
 	case errors.Is(err, ErrRefused):
-		r.Refusal = err.Error()
+		r.Refused, r.Refusal = true, err.Error()
 	case err != nil:
 		return nil, err
 	}

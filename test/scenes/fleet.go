@@ -34,7 +34,7 @@ func Fleet() Scene {
 	in.GPUNodes[0] = gpunodes.WithProfile("gpu-00", "whole").GPUs(gpunodes.MIGOn, GPUOf(0)).Switches(v1beta1.Draining, "balanced", "evicts pods from "+GPUOf(0), GPUOf(0)).GPUNode
 	in.GPUNodes[1] = gpunodes.WithProfile("gpu-01", "whole").GPUs(gpunodes.MIGOff, GPUOf(0)).
 		Fails("balanced", "HardwareFailed", "GPU "+GPUOf(1)+": CreateGpuInstance: Unknown Error", true).GPUNode
-	in.GPUNodes[5].Status.Node.GPUs[2].Problems = []v1beta1.GPUProblem{{Reason: "no-answer", Message: "it does not answer"}}
+	in.GPUNodes[5].Status.Node.GPUs[2].Problems = []v1beta1.GPUProblem{{Cause: "no-answer", Message: "it does not answer"}}
 	onL4 := func(name string) bool { return name == GPUOf(1) }
 	last := in.Slices[len(in.Slices)-2:]
 	Taint(last, onL4, resourceapi.DeviceTaint{Key: names.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})

@@ -32,7 +32,7 @@ func Switching() Scene {
 	a := gpunodes.WithProfile("node-a", "whole").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUs(gpunodes.MIGOff, GPUOf(1), GPUOf(2)).
 		Switches(v1beta1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
 		Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profileName whole of the GPUNode; remove one of them")
-	a.Status.Node.GPUs[2].Problems = []v1beta1.GPUProblem{{Reason: "no-answer", Message: "it does not answer"}}
+	a.Status.Node.GPUs[2].Problems = []v1beta1.GPUProblem{{Cause: "no-answer", Message: "it does not answer"}}
 	b := gpunodes.WithProfile("node-b", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), GPUOf(0)).
 		Switches(v1beta1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))
 	c := gpunodes.WithProfile("node-c", "").GPUs(v1beta1.GPUModes{}, GPUOf(0)).Says(names.ConditionReady, false, "OtherSystem", "other systems serve GPUs").

@@ -60,7 +60,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--remove-idle-foreign-partitions", "--installation=ns/tranche", "--extended-resource=nvidia.com/gpu", "--extended-resource=amd.com/gpu",
-		"--mps-shared-memory-size=512Mi", "--managed-nodes=example.com/tranche=true", "--mig-extended-resources",
+		"--mps-shared-memory-size=512Mi", "--managed-nodes=example.com/tranche=true", "--mig-replicas",
 	}))
 	assert.Equal(t, "example.com/tranche=true", config.ManagedNodes.String())
 	assert.True(t, config.MIGExtendedResources)

@@ -36,7 +36,7 @@ type Model struct {
 	Nodes  int    `json:"nodeCount"`
 	GPUs   int    `json:"gpuCount"`
 	// Unused is how many GPUs nobody holds any part of, nil if not all claims could be read.
-	Unused *int   `json:"unusedGPUs,omitempty"`
+	Unused *int   `json:"unusedGPUCount,omitempty"`
 	Memory Memory `json:"memory"`
 	// Held counts the devices that claims hold, and the claims that hold shares.
 	Held []Held `json:"allocatedDevices,omitempty"`

@@ -135,7 +135,7 @@ func (a *Adopter) write(ctx context.Context, g *v1beta1.GPUNode, r *Result) erro
 	}
 	klog.FromContext(ctx).V(2).Info("Set the profile of a GPUNode by node labels", "profile", g.Spec.ProfileName, "from", r.from)
 	if old := before.Spec.ProfileName; old != "" && before.Annotations[names.AnnotationProfileFrom] == "" && old != g.Spec.ProfileName {
-		a.Events.Eventf(g.EventObject(), nil, corev1.EventTypeWarning, names.EventProfileReplaced, "Adopt",
+		a.Events.Eventf(g.EventObject(), nil, corev1.EventTypeWarning, names.EventProfileReplaced, "SetProfile",
 			"spec.profileName was %s and is %s now, because the node's label %s has precedence; remove the label to set spec.profileName", old, g.Spec.ProfileName, r.from)
 	}
 	return nil

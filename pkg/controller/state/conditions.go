@@ -163,7 +163,7 @@ func (e *evaluation) failedText() string {
 		return said + fmt.Sprintf(". Attempt %d starts at %s", sw.Attempt+1, text.Clock(sw.RetryTime.Time))
 	case sw.RebootRequested:
 		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
-	case sw.Reason == names.ReasonRebootRequired || sw.Reason == names.ReasonNeedsReset:
+	case sw.Reason == names.ReasonRebootRequired:
 		return said + ". Set spec.switch.reboot: IfRequired in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	if sw.EvictedPodCount > 0 && sw.RetryTime == nil {

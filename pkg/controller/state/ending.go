@@ -31,7 +31,7 @@ func retryAfter(attempt int32) time.Duration {
 // for other reasons would disturb pods for nothing until somebody intervenes.
 func triedAgain(sw *v1beta1.Switch, reason string) bool {
 	switch reason {
-	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonNeedsReset, names.ReasonDrainBlocked:
+	case names.ReasonProfileDoesNotFit, names.ReasonRebootRequired, names.ReasonDrainBlocked:
 		return false
 	case names.ReasonDrainDeadline:
 		if sw.EvictedPodCount > 0 {

@@ -99,7 +99,7 @@ func problemsOf(g *inventory.GPU) []v1beta1.GPUProblem {
 	if g.Problem.Message == "" {
 		return nil
 	}
-	return []v1beta1.GPUProblem{{Reason: string(cmp.Or(g.Problem.Cause, gpu.CauseCheck)), Message: g.Problem.Message}}
+	return []v1beta1.GPUProblem{{Cause: string(cmp.Or(g.Problem.Cause, gpu.CauseCheck)), Message: g.Problem.Message}}
 }
 
 // modesNow reads the modes of a GPU; nil if it does not answer.

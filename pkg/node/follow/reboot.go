@@ -72,7 +72,7 @@ func (f *Follower) reboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task 
 		}
 	}
 	if next.Count > MostReboots {
-		return &v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonNeedsReset, Message: fmt.Sprintf(
+		return &v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonRebootRequired, Message: fmt.Sprintf(
 			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.ProfileName)}
 	}
 	f.Events.Warn(ctx, names.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.ProfileName))

@@ -145,7 +145,7 @@ func TestReboot(t *testing.T) {
 	assert.Nil(t, f.reboot(t.Context(), needingReboot("2", "h")))
 	task := f.reboot(t.Context(), needingReboot("3", "h"))
 	require.NotNil(t, task)
-	assert.Equal(t, v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonNeedsReset, Message: "the node was rebooted 2 times for profile p, which still could not be applied; find out what fails after a boot, then change the profile or its policy"}, *task)
+	assert.Equal(t, v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonRebootRequired, Message: "the node was rebooted 2 times for profile p, which still could not be applied; find out what fails after a boot, then change the profile or its policy"}, *task)
 	assert.Equal(t, 3, m.reboots)
 	assert.Nil(t, f.reboot(t.Context(), needingReboot("4", "other")))
 	record, _, err = f.readReboot()

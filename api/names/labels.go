@@ -49,6 +49,9 @@ const (
 	// LabelTranslate (Namespace): `kai`, `hami` or `nos`: requests of pods in that project's
 	// format become claims.
 	LabelTranslate = "tranche.dev/translate"
+	// LabelRequestGPUResources (Namespace): `true`: pods get requests for GPU memory and compute
+	// from their claims, with `gpuResources.podRequests.enabled`.
+	LabelRequestGPUResources = "tranche.dev/request-gpu-resources"
 	// LabelDefragmentation (Namespace, Pod): `true`: pods may be evicted to make room for
 	// another pod, if they fit elsewhere. A pod's label overrides its namespace's.
 	LabelDefragmentation = "tranche.dev/defragmentation"

@@ -98,7 +98,8 @@ func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	}
 }
 
-func capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+// Capacity returns the capacities of a device.
+func Capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	if p.Share != nil {
 		return shareCapacity(p)
 	}

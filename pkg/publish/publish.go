@@ -126,7 +126,7 @@ func devicesOf(g *GPU) []resourceapi.Device {
 		devices = append(devices, resourceapi.Device{
 			Name:                     p.Name(),
 			Attributes:               deviceAttributes(g, p),
-			Capacity:                 capacity(p),
+			Capacity:                 Capacity(p),
 			AllowMultipleAllocations: allowMultiple(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
 				CounterSet: g.Name(),

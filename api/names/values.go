@@ -30,8 +30,9 @@ const (
 // DriverUpgradeAll is the value of LabelDriverUpgrade that releases the drivers of all vendors.
 const DriverUpgradeAll = "all"
 
-// DefragmentationAllowed is the only value of LabelDefragmentation that allows evictions.
-const DefragmentationAllowed = "true"
+// LabelTrue is the only value of LabelDefragmentation that allows evictions, and of
+// LabelRequestGPUResources that adds requests to pods.
+const LabelTrue = "true"
 
 // PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
 // are paused.

@@ -17,6 +17,7 @@ const (
 	NodeKind    = "GPUNode"
 	ProfileKind = "PartitionProfile"
 	PlanKind    = "PartitionPlan"
+	MapKind     = "GPUResourceMap"
 )
 
 var (
@@ -33,7 +34,7 @@ func Resource(resource string) schema.GroupResource {
 
 func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &PartitionProfile{}, &PartitionProfileList{}, &GPUNode{}, &GPUNodeList{},
-		&PartitionPlan{}, &PartitionPlanList{})
+		&PartitionPlan{}, &PartitionPlanList{}, &GPUResourceMap{}, &GPUResourceMapList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

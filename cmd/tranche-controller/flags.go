@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
+	"github.com/tranche-dev/tranche/pkg/controller/gpurequests"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
@@ -29,6 +30,7 @@ type config struct {
 	systemNamespace               string
 	profilesDirs                  []string
 	translate                     []string
+	gpuRequests                   string
 	explain                       waiting.Options
 	defragment                    defragment.Options
 	options                       controller.Options
@@ -68,6 +70,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
 	flags.StringVar(&c.systemNamespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE, or that of the service account")
 	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
+	flags.StringVar(&c.gpuRequests, "gpu-requests", "", "namespaces whose pods get requests for GPU memory and compute: "+gpurequests.Labeled+" (with the label "+names.LabelRequestGPUResources+"=true) or "+gpurequests.All+"; empty: none")
 	flags.StringSliceVar(&c.translate, "translate", nil, "projects whose requests for parts of GPUs become claims in namespaces with the label "+names.LabelTranslate+": kai, hami, nos")
 	flags.DurationVar(&c.explain.After, "explain-pending-after", c.explain.After, "time after which a pod that waits for its claims gets an event that says why; 0: never")
 	flags.Float64Var(&c.explain.PerSecond, "explain-pending-max-calls-per-second", c.explain.PerSecond, "calls to the API server each second, at most, for these events")
@@ -108,6 +111,9 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 func (c *config) check() error {
 	if _, _, err := controller.ParseLimits(c.options.MaxUnavailable, c.options.MaxFailures); err != nil {
 		return fmt.Errorf("--max-unavailable or --max-failures: %w", err)
+	}
+	if !slices.Contains([]string{"", gpurequests.Labeled, gpurequests.All}, c.gpuRequests) {
+		return fmt.Errorf("--gpu-requests: %q is neither %s nor %s", c.gpuRequests, gpurequests.Labeled, gpurequests.All)
 	}
 	for _, project := range c.translate {
 		if !slices.Contains(claimtemplates.Projects, project) {

@@ -26,6 +26,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
+	"github.com/tranche-dev/tranche/pkg/controller/gpurequests"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 	"github.com/tranche-dev/tranche/pkg/serve"
 )
@@ -66,6 +67,9 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if len(c.translate) > 0 {
 		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())
 	}
+	if c.gpuRequests != "" {
+		gpurequests.AddToCache(caches.ByObject)
+	}
 	if c.explain.After > 0 {
 		maps.Copy(caches.ByObject, waiting.CacheObjects())
 	}
@@ -94,6 +98,11 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if len(c.translate) > 0 {
 		if err := claimtemplates.Setup(mgr, c.translate); err != nil {
 			return fmt.Errorf("prepare the creation of ResourceClaimTemplates: %w", err)
+		}
+	}
+	if c.gpuRequests != "" {
+		if err := gpurequests.Setup(mgr, c.gpuRequests == gpurequests.All); err != nil {
+			return fmt.Errorf("prepare the GPUResourceMaps: %w", err)
 		}
 	}
 	if c.explain.After > 0 {

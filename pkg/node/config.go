@@ -61,6 +61,8 @@ type Config struct {
 	MemoryModes bool
 	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery.
 	NodeLabels bool
+	// GPUResources: the node's status gets GPU memory and compute.
+	GPUResources bool
 	// DaemonSet (namespace/name) created the plugin's pod: if it is being deleted when the plugin
 	// ends, Tranche is being uninstalled. Empty: there is none.
 	DaemonSet string

@@ -14,6 +14,6 @@
 // hardwarereport.go and reportsocket.go answer `tranche-kubelet-plugin hardware`.
 //
 // upgrade.go releases a driver that is being replaced. server.go serves metrics and health, labels.go
-// the node's labels. uninstall.go and leave.go remove everything from the node when Tranche is
-// uninstalled.
+// the node's labels, resources.go its resources. uninstall.go and leave.go remove everything from the
+// node when Tranche is uninstalled.
 package node

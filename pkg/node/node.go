@@ -248,6 +248,9 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	if p.labels != nil {
 		every(p.lookInterval(), p.writeLabels)
 	}
+	if p.GPUResources {
+		every(p.lookInterval(), p.writeResources)
+	}
 	wg.Wait()
 	return context.Cause(ctx)
 }

@@ -75,11 +75,16 @@ func (c *Config) isUninstalled(ctx context.Context, client kubernetes.Interface)
 	return set.DeletionTimestamp != nil
 }
 
-// withdraw removes the partitions and labels of the node. Where a process uses a partition of a
+// withdraw removes the partitions, resources and labels of the node. Where a process uses a partition of a
 // profile, it fails.
 func (p *plugin) withdraw(ctx context.Context) error {
 	if err := p.clearProfile(ctx); err != nil {
 		return err
+	}
+	if p.GPUResources {
+		if err := p.node.WriteResources(ctx, p.client, nil); err != nil {
+			return err
+		}
 	}
 	if p.labels == nil {
 		return nil

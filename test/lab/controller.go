@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/controller/defragment"
+	"github.com/tranche-dev/tranche/pkg/controller/gpurequests"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/controller/waiting"
 )
@@ -28,11 +29,13 @@ type ControllerOptions struct {
 	Defragment defragment.Options
 	// Translate are the projects whose pods get claim templates.
 	Translate []string
+	// GPURequests are the namespaces whose pods get requests for GPU memory and compute.
+	GPURequests string
 }
 
 // DefaultController are those that the chart has, without the parts that take time to speak up.
 func DefaultController() ControllerOptions {
-	return ControllerOptions{Options: controller.Options{
+	return ControllerOptions{GPURequests: gpurequests.Labeled, Options: controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), StartupTaint: names.TaintStartup,
 		PauseLabels: controller.DefaultPauseLabels, MonitoringNamespaces: controller.DefaultMonitoringNamespaces,
 	}}
@@ -52,6 +55,9 @@ func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (sto
 	caches := o.CacheOptions()
 	if len(o.Translate) > 0 {
 		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())
+	}
+	if o.GPURequests != "" {
+		gpurequests.AddToCache(caches.ByObject)
 	}
 	if o.Explain.After > 0 {
 		maps.Copy(caches.ByObject, waiting.CacheObjects())
@@ -82,6 +88,11 @@ func (o *ControllerOptions) setup(ctx context.Context, mgr manager.Manager) erro
 	}
 	if len(o.Translate) > 0 {
 		if err := claimtemplates.Setup(mgr, o.Translate); err != nil {
+			return err
+		}
+	}
+	if o.GPURequests != "" {
+		if err := gpurequests.Setup(mgr, o.GPURequests == gpurequests.All); err != nil {
 			return err
 		}
 	}

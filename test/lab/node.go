@@ -78,7 +78,7 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string) (*Node, e
 	}
 	n.Options = &plugin.Options{
 		Config: node.Config{
-			NodeName: name, LookInterval: lookInterval,
+			NodeName: name, LookInterval: lookInterval, GPUResources: true,
 			KubeletDir: n.Path(kubeletDir), CDIDir: n.Path(cdiDir), MPSDir: n.Path(mpsDir), HostRoot: "/",
 			HTTPAddress: address,
 			MPSLauncher: []string{"/bin/false"}, // there is no MPS

@@ -101,8 +101,10 @@ func trimNamespace(o any) (any, error) {
 	}
 	out := &corev1.Namespace{TypeMeta: n.TypeMeta}
 	out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = n.Name, n.UID, n.ResourceVersion, n.DeletionTimestamp
-	if value, ok := n.Labels[names.LabelTranslate]; ok {
-		out.Labels = map[string]string{names.LabelTranslate: value}
+	for _, key := range []string{names.LabelTranslate, names.LabelRequestGPUResources} {
+		if value, ok := n.Labels[key]; ok {
+			metav1.SetMetaDataLabel(&out.ObjectMeta, key, value)
+		}
 	}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -22,6 +23,8 @@ import (
 type Catalog struct {
 	selectors *cel.Cache
 	devices   []device
+	// answers has the least of choices, by their key.
+	answers *lru.Cache
 }
 
 // device is a device with what it takes of a node.
@@ -39,7 +42,7 @@ var notOurs = cel.Device{Driver: "other.example.com"}
 // NewCatalog returns a Catalog.
 func NewCatalog() *Catalog {
 	const address = "0000:00:00.0"
-	c := &Catalog{selectors: allocation.NewCache(1000)}
+	c := &Catalog{selectors: allocation.NewCache(1000), answers: lru.New(10000)}
 	seen := map[string]bool{}
 	for _, key := range models.NVIDIAModels() {
 		model, _ := models.NVIDIAModelByKey(key)
@@ -77,13 +80,15 @@ func withLeastMemory(model *models.NVIDIAModel) *models.NVIDIAModel {
 	return &out
 }
 
+const unknownProduct = "unknown-"
+
 // unknown returns GPUs of models that are in no table, with any amount of memory. A selector for
 // GPUs with much memory selects one of them that has at most an eighth more than the least that
 // it allows, and that much is left out in whole.
 func unknown(vendor gpu.Vendor, address string) (all []gpu.GPU) {
-	for memory := int64(0); memory < 4<<40; memory = max(gpu.MiB, memory+memory/8) {
+	for memory := int64(0); memory < 4<<40; memory = max(1<<30, memory+memory/8) {
 		all = append(all, gpu.GPU{
-			PCIAddress: address, Vendor: vendor, ProductName: fmt.Sprint("unknown-", memory), Memory: memory,
+			PCIAddress: address, Vendor: vendor, ProductName: fmt.Sprint(unknownProduct, memory), Memory: memory,
 			Placements: []gpu.Placement{{GPU: address, Type: gpu.TypeGPU, Memory: memory, Isolation: gpu.IsolationHardware}},
 		})
 	}
@@ -94,6 +99,9 @@ func unknown(vendor gpu.Vendor, address string) (all []gpu.GPU) {
 func (c *Catalog) add(g gpu.GPU, seen map[string]bool) {
 	all := slices.Clone(g.Placements)
 	for _, p := range g.Placements {
+		if strings.HasPrefix(g.ProductName, unknownProduct) && p.Memory > 0 {
+			continue // The one without memory has the least.
+		}
 		for _, by := range gpu.Bases() {
 			all = append(all, gpu.ShareOf(p, by, gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 1, MaxClients: 1}))
 		}

@@ -2,8 +2,10 @@ package noderesources
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -76,18 +78,42 @@ func (ch *choice) requested(name resourceapi.QualifiedName) (resource.Quantity, 
 	return resource.Quantity{}, false
 }
 
-// leastOf returns the least that a device takes that the choice selects.
+// leastOf returns the least that a device takes that the choice selects. It is nothing if the
+// selectors take too long. An answer is kept unless the context has ended.
 func (c *Catalog) leastOf(ctx context.Context, ch *choice) Amount {
 	if ch.class == nil {
 		return Amount{}
 	}
-	if ok, _ := allocation.Matches(ctx, c.selectors, notOurs, slices.Concat(ch.class.Spec.Selectors, ch.selectors)...); ok {
+	selectors := slices.Concat(ch.class.Spec.Selectors, ch.selectors)
+	key, err := json.Marshal([]any{selectors, ch.capacity})
+	if err != nil {
+		return Amount{}
+	}
+	if answer, ok := c.answers.Get(string(key)); ok {
+		return answer.(Amount) //nolint:forcetypeassert // has no others
+	}
+	limited, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	answer := c.search(limited, ch, selectors)
+	if ctx.Err() != nil {
+		return Amount{}
+	}
+	c.answers.Add(string(key), answer)
+	return answer
+}
+
+// longest is how long the selectors of a request may take for all devices, since tenants write
+// them.
+const longest = time.Second
+
+func (c *Catalog) search(ctx context.Context, ch *choice, selectors []resourceapi.DeviceSelector) Amount {
+	if ok, _ := allocation.Matches(ctx, c.selectors, notOurs, selectors...); ok {
 		return Amount{}
 	}
 	var least *Amount
 	for i := range c.devices {
 		d := &c.devices[i]
-		ok, err := allocation.Matches(ctx, c.selectors, d.device, slices.Concat(ch.class.Spec.Selectors, ch.selectors)...)
+		ok, err := allocation.Matches(ctx, c.selectors, d.device, selectors...)
 		if err != nil {
 			return Amount{}
 		}

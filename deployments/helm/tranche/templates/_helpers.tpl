@@ -284,3 +284,10 @@ subjects:
     name: {{ .account }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
+
+{{/*
+Not empty if pods get requests for GPU memory and compute.
+*/}}
+{{- define "tranche.podRequests" -}}
+{{- if and .Values.gpuResources.enabled .Values.gpuResources.podRequests.enabled }}true{{ end }}
+{{- end }}

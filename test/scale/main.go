@@ -32,7 +32,7 @@ type scale struct {
 
 // figures are all figures, in the order in which they are measured.
 func (s *scale) figures(ctx context.Context) []figures.Figure {
-	return slices.Concat(s.schedulerFigures(ctx), s.fleetFigures(ctx), s.rolloutFigures(ctx), s.uninstallFigures(ctx), s.switchFigures(ctx))
+	return slices.Concat(s.schedulerFigures(ctx), s.fullFigures(ctx), s.fleetFigures(ctx), s.rolloutFigures(ctx), s.uninstallFigures(ctx), s.switchFigures(ctx))
 }
 
 func main() {

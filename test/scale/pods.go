@@ -22,12 +22,12 @@ func (c *cluster) createClass(ctx context.Context, class *resourceapi.DeviceClas
 // schedulePods makes pods, each with a claim of its own for one device of a class, and
 // waits until all are bound. The claims are made here, since the controller that makes
 // them of templates does not run.
-func (c *cluster) schedulePods(ctx context.Context, scheduler *controlplane.Scheduler, prefix, class string, count int) error {
+func (c *cluster) schedulePods(ctx context.Context, scheduler *controlplane.Scheduler, prefix, class string, count int, requests corev1.ResourceList) error {
 	names := make([]string, count)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%04d", prefix, i)
 	}
-	if err := controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error { return c.createPod(ctx, name, class) }); err != nil {
+	if err := controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error { return c.createPod(ctx, name, class, requests) }); err != nil {
 		return err
 	}
 	if err := c.AwaitBound(ctx, scheduler); err != nil {
@@ -36,9 +36,9 @@ func (c *cluster) schedulePods(ctx context.Context, scheduler *controlplane.Sche
 	return nil
 }
 
-// createPod makes a pod and its claim. Pods ask for CPUs as real ones do: the scheduler
+// createPod makes a pod and its claim, with requests beside it. Pods ask for CPUs as real ones do: the scheduler
 // then spreads them over the nodes.
-func (c *cluster) createPod(ctx context.Context, name, class string) error {
+func (c *cluster) createPod(ctx context.Context, name, class string, requests corev1.ResourceList) error {
 	claim := allocator.Claim(name, allocator.Request("gpu", class, 1))
 	if _, err := c.Core.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (c *cluster) createPod(ctx context.Context, name, class string) error {
 			Containers: []corev1.Container{{
 				Name: "main", Image: "busybox:1.35",
 				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, Limits: requests,
 					Claims:   []corev1.ResourceClaim{{Name: "gpu"}},
 				},
 			}},

@@ -168,7 +168,7 @@ func (c *scheduled) measure(ctx context.Context, class string) (float64, error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := c.schedulePods(ctx, c.scheduler, fmt.Sprintf("batch-%d", c.batches), class, batchOfPods); err != nil {
+	if err := c.schedulePods(ctx, c.scheduler, fmt.Sprintf("batch-%d", c.batches), class, batchOfPods, nil); err != nil {
 		return 0, err
 	}
 	after, err := c.scheduler.Usage()

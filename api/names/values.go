@@ -30,9 +30,9 @@ const (
 // DriverUpgradeAll is the value of LabelDriverUpgrade that releases the drivers of all vendors.
 const DriverUpgradeAll = "all"
 
-// LabelTrue is the only value of LabelDefragmentation that allows evictions, and of
+// ValueTrue is the only value of LabelDefragmentation that allows evictions, and of
 // LabelRequestGPUResources that adds requests to pods.
-const LabelTrue = "true"
+const ValueTrue = "true"
 
 // PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
 // are paused.

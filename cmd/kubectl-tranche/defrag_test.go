@@ -31,7 +31,7 @@ func defragCluster(t *testing.T) []runtime.Object {
 	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	out := []runtime.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{names.LabelDefragmentation: names.LabelTrue}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{names.LabelDefragmentation: names.ValueTrue}}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "other"}, Status: corev1.PodStatus{Phase: corev1.PodPending}},
 	}
 	for _, c := range classes {

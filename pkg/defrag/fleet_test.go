@@ -93,7 +93,7 @@ func newFleetOf(t testing.TB, model string, gpus ...int) *fleet {
 	for _, c := range classes {
 		f.in.Classes = append(f.in.Classes, *c)
 	}
-	f.in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.LabelTrue}}}}
+	f.in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.ValueTrue}}}}
 	for i, n := range gpus {
 		name := fmt.Sprintf("node-%d", i)
 		f.slices = append(f.slices, slicesOf(t, name, model, n)...)

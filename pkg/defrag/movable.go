@@ -66,7 +66,7 @@ type Permissions map[string]bool
 func PermissionsOf(namespaces []corev1.Namespace) Permissions {
 	p := Permissions{}
 	for i := range namespaces {
-		p[namespaces[i].Name] = namespaces[i].Labels[names.LabelDefragmentation] == names.LabelTrue
+		p[namespaces[i].Name] = namespaces[i].Labels[names.LabelDefragmentation] == names.ValueTrue
 	}
 	return p
 }
@@ -74,7 +74,7 @@ func PermissionsOf(namespaces []corev1.Namespace) Permissions {
 // Allow reports whether the label of a pod, or else that of its namespace, allows evictions.
 func (p Permissions) Allow(pod *corev1.Pod) bool {
 	if value, labelled := pod.Labels[names.LabelDefragmentation]; labelled {
-		return value == names.LabelTrue
+		return value == names.ValueTrue
 	}
 	return p[pod.Namespace]
 }
@@ -95,7 +95,7 @@ func (p *Planner) checkPermission(pod *podInfo) string {
 	case labelled:
 		return fmt.Sprintf("its label %s=%s forbids it", names.LabelDefragmentation, label)
 	default:
-		return fmt.Sprintf("neither the pod nor its namespace has the label %s=%s", names.LabelDefragmentation, names.LabelTrue)
+		return fmt.Sprintf("neither the pod nor its namespace has the label %s=%s", names.LabelDefragmentation, names.ValueTrue)
 	}
 }
 

@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 		"allowed by the pods": {func(f *fleet, w string) {
 			f.in.Namespaces = nil
 			pods(func(p *corev1.Pod) {
-				p.Labels = map[string]string{names.LabelDefragmentation: names.LabelTrue}
+				p.Labels = map[string]string{names.LabelDefragmentation: names.ValueTrue}
 			})(f, w)
 		}, defrag.Options{}, "", ""},
 		"terminating":                   {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},

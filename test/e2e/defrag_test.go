@@ -17,7 +17,7 @@ import (
 // the small pods of a Deployment move to another GPU.
 func (s *suite) scatter(deployment string, replicas int32) {
 	s.t.Helper()
-	s.kubectl("label", "namespace", s.namespace, names.LabelDefragmentation+"="+names.LabelTrue)
+	s.kubectl("label", "namespace", s.namespace, names.LabelDefragmentation+"="+names.ValueTrue)
 	gpus := s.machine(nodeA).GPUs
 	last := len(gpus) - 1
 	for n, g := range gpus[:last-1] {

@@ -37,7 +37,7 @@ func TestGPUResources(t *testing.T) {
 	require.NoError(t, err)
 	nodeHas("the node has them again")
 
-	s.kubectl("label", "namespace", s.namespace, names.LabelRequestGPUResources+"="+names.LabelTrue)
+	s.kubectl("label", "namespace", s.namespace, names.LabelRequestGPUResources+"="+names.ValueTrue)
 	s.template("two", devices(request(class1g10gb, ""), func() resourceapi.DeviceRequest {
 		r := request(class1g10gb, "")
 		r.Name = "other"

@@ -248,7 +248,7 @@ func TestJobs(t *testing.T) {
 	}
 	extended := corev1.PodStatus{ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "x"}}
 	in := &defrag.Input{Pods: []corev1.Pod{
-		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", names.LabelTrue, extended),
+		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", names.ValueTrue, extended),
 	}}
 	read := func() (names []string) {
 		in.Jobs = nil
@@ -259,6 +259,6 @@ func TestJobs(t *testing.T) {
 		return names
 	}
 	assert.Equal(t, []string{"allowed"}, read())
-	in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.LabelTrue}}}}
+	in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.ValueTrue}}}}
 	assert.Equal(t, []string{"extended", "allowed"}, read())
 }

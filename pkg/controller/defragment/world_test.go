@@ -86,7 +86,7 @@ func newWorld(t *testing.T) *world {
 		w.create(c.DeepCopy())
 	}
 	w.scheduler = allocator.New(classes, nil)
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.LabelTrue}}})
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.ValueTrue}}})
 	for i := range 2 {
 		w.node(fmt.Sprintf("node-%d", i))
 	}

@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // selects reports whether pods of the namespace get requests.
 func (r *Reconciler) selects(n *corev1.Namespace) bool {
-	return r.AllNamespaces || n.Labels[names.LabelRequestGPUResources] == names.LabelTrue
+	return r.AllNamespaces || n.Labels[names.LabelRequestGPUResources] == names.ValueTrue
 }
 
 // specOf returns the amounts for a namespace. They are not complete if evaluating selectors took

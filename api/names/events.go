@@ -42,6 +42,9 @@ const (
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
 	// it.
 	EventDriverReleased = "DriverReleased"
+	// EventLabelIgnored (Warning, also on the Namespace): a label of Tranche has a value that is
+	// none of the possible ones.
+	EventLabelIgnored = "LabelIgnored"
 	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can terminate, but new
 	// ones do not start.
 	EventHardwareUnusable = "HardwareUnusable"

@@ -139,7 +139,7 @@ type NodeRequirement struct {
 // RolloutStrategy says in which order and how fast nodes get a revision.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 1 && self.maxUnavailable <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".maxUnavailable"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxFailures) || type(self.maxFailures) == string || self.maxFailures >= 0 && self.maxFailures <= 1000000",message="must be 0 to 1000000, or 0% to 100%",fieldPath=".maxFailures"
+// +kubebuilder:validation:XValidation:rule="type(self.maxFailures) == string || self.maxFailures >= 0 && self.maxFailures <= 1000000",message="must be 0 to 1000000, or 0% to 100%",fieldPath=".maxFailures"
 type RolloutStrategy struct {
 	// Steps begin with few nodes. All other nodes follow the last step. Default: none.
 	//
@@ -170,7 +170,7 @@ type RolloutStrategy struct {
 	// +kubebuilder:default={by: Emptiest}
 	Order NodeOrder `json:"order,omitempty"`
 	// MaxFailures is how many nodes may fail: a number, or a percentage of the plan's nodes.
-	// The plan stops when more have failed. Default: 0.
+	// The plan stops when more have failed. Default: 0, also if controller.maxFailures differs.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString

@@ -40,7 +40,7 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 	}
 	addOutput(cmd, "", "json", "yaml")
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: no limit")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, timeoutUsage)
 	return cmd
 }
 
@@ -60,9 +60,6 @@ func (r *rolloutRun) show(ctx context.Context) error {
 func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if _, err := r.read(ctx); err != nil {
 		return err
-	}
-	if timeout == 0 {
-		timeout = -1
 	}
 	live := picture.Live{Out: r.out}
 	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}

@@ -19,6 +19,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
+// timeoutUsage describes the flag --timeout of all commands.
+const timeoutUsage = "how long to wait; 0: no limit"
+
 // errNotApplied ends the program with an error after a switch that did not succeed.
 var errNotApplied = errors.New("the profile is not applied")
 
@@ -26,7 +29,7 @@ var errNotApplied = errors.New("the profile is not applied")
 type waits struct {
 	// what is the kind, name the object that is watched.
 	what, name string
-	// most is how long to wait, less than 0 for ever.
+	// most is how long to wait. 0: there is no limit.
 	most    time.Duration
 	failure error
 	// shows is the command that shows how it goes on.
@@ -38,7 +41,7 @@ func until[T any, P interface {
 	read.Object[T]
 	metav1.Object
 }](ctx context.Context, from read.Source, w waits, done func(P) (bool, error)) error {
-	if w.most >= 0 {
+	if w.most > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.most)
 		defer cancel()

@@ -37,7 +37,7 @@ type config struct {
 func defaults() controller.Options {
 	return controller.Options{
 		MaxUnavailable: "1",
-		MaxFailures:    "1",
+		MaxFailures:    "0",
 		Deadlines:      state.DefaultDeadlines(),
 		Policy: v1beta1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},

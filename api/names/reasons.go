@@ -90,7 +90,7 @@ const (
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonNodesFailed: nodes have failed: `status.failedNodes` lists them.
 	ReasonNodesFailed = "NodesFailed"
-	// ReasonNotReady: the Node is not ready, so a forecast leaves it out. Check its kubelet.
+	// ReasonNotReady: the Node is not ready. Check its kubelet.
 	ReasonNotReady = "NotReady"
 	// ReasonUnhealthy: a GPU of the node became unhealthy after the switch.
 	ReasonUnhealthy = "Unhealthy"

@@ -40,7 +40,7 @@ ResourceClaims, and to create evictions.`
 
 // planFlags are those of the command plan.
 type planFlags struct {
-	file        string
+	file string
 	// maxUnavailable is as it was given, unavailable what that means.
 	maxUnavailable string
 	unavailable    intstr.IntOrString
@@ -64,7 +64,7 @@ func newPlanCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
 	addOutput(cmd, "", "json", "yaml")
-	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "1", "the chart's controller.maxUnavailable, a number or a percentage, for a plan without its own")
+	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "1", "the chart's controller.maxUnavailable (number or percentage), for a plan without its own")
 	return cmd
 }
 

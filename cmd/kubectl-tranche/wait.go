@@ -19,9 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
-// timeoutUsage describes the flag --timeout of all commands.
-const timeoutUsage = "how long to wait; 0: no limit"
-
 // errNotApplied ends the program with an error after a switch that did not succeed.
 var errNotApplied = errors.New("the profile is not applied")
 

@@ -41,7 +41,7 @@ type Forecast struct {
 	Steps  int         `json:"stepCount"`
 	// MaxUnavailable is how many nodes may be switched at once, MaxFailures how many may fail.
 	MaxUnavailable int `json:"maxUnavailable"`
-	MaxFailures int `json:"maxFailures"`
+	MaxFailures    int `json:"maxFailures"`
 	// Approvals is how many steps wait for an approval, which takes no time here.
 	Approvals int `json:"approvalCount"`
 	// Switch is the mean duration of the Observed switches, the last ones to the profile, or

@@ -19,6 +19,7 @@ import (
 // writers say who writes a part of an object. The longest prefix holds.
 var writers = map[string][][2]string{
 	"PartitionProfile": {{"spec", "people, and the controller for the profiles of the chart and for [configurations of other tools](../how-to/keep-other-tools-labels.md)"}},
+	"GPUResourceMap":   {{"spec", "the controller"}},
 	"PartitionPlan":    {{"spec", "people"}, {"status", "the controller"}},
 	"GPUNode":          {{"spec", "people, and the controller from labels of the Node"}, {"status", "the controller"}, {"status.node", "the plugin of the node"}},
 }
@@ -27,7 +28,7 @@ var writers = map[string][][2]string{
 func TestAPIReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# API\n\nThe objects of `tranche.dev/v1beta1`, made of their definitions: `kubectl explain gpunode.spec` says the same. Lengths are in characters.\n")
-	for _, name := range []string{"partitionprofiles", "partitionplans", "gpunodes"} {
+	for _, name := range []string{"partitionprofiles", "partitionplans", "gpunodes", "gpuresourcemaps"} {
 		var crd apiextensionsv1.CustomResourceDefinition
 		require.NoError(t, yaml.UnmarshalStrict([]byte(read(t, filepath.Join("../deployments/helm/tranche/files/crds", "tranche.dev_"+name+".yaml"))), &crd))
 		kind, schema := crd.Spec.Names.Kind, crd.Spec.Versions[0].Schema.OpenAPIV3Schema

@@ -96,7 +96,7 @@ func (n *Node) setState(known *corev1.Node) {
 func (n *Node) State() string {
 	var states []string
 	if n.NotReady {
-		states = append(states, "NotReady")
+		states = append(states, names.ReasonNotReady)
 	}
 	if n.Cordoned {
 		states = append(states, "cordoned")

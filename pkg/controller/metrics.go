@@ -134,7 +134,7 @@ func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 		n := &p.Status.NodeCounts
 		for state, nodes := range map[string]int32{
 			"Updated": n.Updated, "Switching": n.Switching, "Waiting": n.Waiting, "Failed": n.Failed,
-			"SetAside": n.SetAside, "NotReady": n.NotReady, "Overridden": n.Overridden,
+			"SetAside": n.SetAside, names.ReasonNotReady: n.NotReady, "Overridden": n.Overridden,
 		} {
 			out <- prometheus.MustNewConstMetric(planNodesDesc, prometheus.GaugeValue, float64(nodes), p.Name, state)
 		}

@@ -49,7 +49,7 @@ step "remove"
 kubectl delete -f demo/mig/mig.yaml
 helm -n tranche-system uninstall tranche
 kubectl delete namespace tranche-system
-kubectl delete customresourcedefinition gpunodes.tranche.dev partitionplans.tranche.dev partitionprofiles.tranche.dev
+kubectl delete customresourcedefinition gpunodes.tranche.dev gpuresourcemaps.tranche.dev partitionplans.tranche.dev partitionprofiles.tranche.dev
 
 step "nothing is left"
 kinds=$(kubectl api-resources --verbs=list --output=name | paste -sd,)

@@ -62,6 +62,12 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 			say("the pod asks for %s of %s, and the node has %s in total.", asks.String(), name, have.String())
 		}
 	}
+	for _, name := range []corev1.ResourceName{names.ResourceGPUMemory, names.ResourceGPUCompute} {
+		have := node.Status.Allocatable[name]
+		if asks := requests[name]; asks.Cmp(have) > 0 {
+			say("the pod requests %s of %s, and the node has %s in total.", asks.String(), name, have.String())
+		}
+	}
 	for _, v := range d.Volumes {
 		if !accepts(v.Nodes, node) {
 			say("the pod's volume %s (PersistentVolumeClaim %s) can be reached from other nodes only: %s.", v.Name, v.Claim, terms(v.Nodes))

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Others returns what else can keep a pod off a node. It is not compared with the nodes, because that
@@ -57,12 +59,13 @@ func hasHostPorts(pod *corev1.Pod) bool {
 	})
 }
 
-// otherResources returns the names of the native resources that the containers request.
+// otherResources returns the names of the resources that the containers request and that are no devices.
 func otherResources(pod *corev1.Pod) []string {
 	var out []string
 	for _, c := range Containers(pod) {
 		for name, quantity := range c.Resources.Requests {
-			if !strings.Contains(string(name), "/") && !quantity.IsZero() {
+			ours := name == names.ResourceGPUMemory || name == names.ResourceGPUCompute
+			if (ours || !strings.Contains(string(name), "/")) && !quantity.IsZero() {
 				out = append(out, string(name))
 			}
 		}

@@ -118,6 +118,8 @@ var (
 		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, gpuNodesKind"},
 		{"tranche.dev/partitionprofiles list", "pkg/uninstall/leftovers.go", "find(ctx, profilesKind"},
 		{"tranche.dev/partitionprofiles delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, profilesKind"},
+		{"tranche.dev/gpuresourcemaps list", "pkg/uninstall/leftovers.go", "find(ctx, mapsKind"},
+		{"tranche.dev/gpuresourcemaps delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, mapsKind"},
 		{"resource.k8s.io/resourceclaimtemplates list", "pkg/uninstall/leftovers.go", "find(ctx, templatesKind"},
 		{"resource.k8s.io/resourceclaimtemplates delete", "pkg/uninstall/leftovers.go", "deleteFound(ctx, templatesKind"},
 		{"apps/daemonsets get here", "pkg/uninstall/run.go", "sets.Get(ctx, c.DaemonSet"},

@@ -18,13 +18,13 @@ import (
 )
 
 // clear removes what the controller has left in the cluster: taints and labels of nodes, then the
-// PartitionProfiles and ResourceClaimTemplates that it has created, and the Leases. It keeps other
+// PartitionProfiles, GPUResourceMaps and ResourceClaimTemplates that it has created, and the Leases. It keeps other
 // profiles.
 func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err
 	}
-	return errors.Join(c.deleteProfiles(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
+	return errors.Join(c.deleteProfiles(ctx), c.deleteMaps(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
 }
 
 // clearNodes removes our taint from the nodes, and resumes paused monitoring pods.
@@ -131,6 +131,12 @@ func (c *Config) deleteProfiles(ctx context.Context) error {
 		errs = append(errs, err, c.deleteFound(ctx, profilesKind, found))
 	}
 	return errors.Join(errs...)
+}
+
+// deleteMaps deletes all GPUResourceMaps. Nobody else writes any.
+func (c *Config) deleteMaps(ctx context.Context) error {
+	found, err := c.find(ctx, mapsKind, metav1.NamespaceAll, metav1.ListOptions{}, 0)
+	return errors.Join(err, c.deleteFound(ctx, mapsKind, found))
 }
 
 // deleteTemplates deletes the ResourceClaimTemplates that the controller created, even if the chart's

@@ -82,7 +82,8 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1beta1.Draining), gpuNode("node-b", v1beta1.Idle),
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}},
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}}},
-		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
+		&v1beta1.GPUResourceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: names.GPUResourceMapName}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
 	assert.Zero(t, deployments(t, client), "they would put back what is taken away")
@@ -106,6 +107,9 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, profiles.Items, 1)
 	assert.Equal(t, "of-a-person", profiles.Items[0].Name)
+	maps, err := nodes.Tracker.List(mapsKind, mapsKind.GroupVersion().WithKind(v1beta1.MapKind), "")
+	require.NoError(t, err)
+	assert.Empty(t, maps.(*v1beta1.GPUResourceMapList).Items)
 	for _, part := range []string{"Node node-a has neither", "GPUNodes are deleted: 2"} {
 		assert.Contains(t, out, part)
 	}

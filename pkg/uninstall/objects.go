@@ -26,6 +26,7 @@ var (
 	podsKind      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	gpuNodesKind  = v1beta1.GroupVersion.WithResource(client.ResourceGPUNodes)
 	profilesKind  = v1beta1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
+	mapsKind      = v1beta1.GroupVersion.WithResource("gpuresourcemaps")
 	plansKind     = v1beta1.GroupVersion.WithResource(client.ResourcePartitionPlans)
 )
 

@@ -35,7 +35,7 @@ func metadataOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client, o
 	all := metadatafake.NewSimpleMetadataClient(scheme, objects...)
 	kinds := map[schema.GroupVersionResource]string{
 		slicesKind: "ResourceSlice", templatesKind: "ResourceClaimTemplate", podsKind: "Pod",
-		gpuNodesKind: "GPUNode", profilesKind: v1beta1.ProfileKind, plansKind: "PartitionPlan",
+		gpuNodesKind: "GPUNode", profilesKind: v1beta1.ProfileKind, plansKind: "PartitionPlan", mapsKind: v1beta1.MapKind,
 	}
 	all.PrependReactor("*", "*", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		resource := action.GetResource()

@@ -78,3 +78,29 @@ func TestGPUResources(t *testing.T) {
 		return out == "", out
 	})
 }
+
+// The API server follows the map after the policy was gone, as after helm uninstall and install.
+func TestGPUResourcesAfterThePolicyWasGone(t *testing.T) {
+	s := start(t)
+	s.kubectl("label", "namespace", s.namespace, names.LabelRequestGPUResources+"="+names.ValueTrue)
+	requests := func(what, template, compute string) {
+		t.Helper()
+		s.eventually(what, func() (bool, string) {
+			pod, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, newPod("probe", fromTemplate(template)), dryCreate)
+			if err != nil {
+				return false, err.Error()
+			}
+			has := pod.Spec.Containers[0].Resources.Requests[names.ResourceGPUCompute]
+			return has.String() == compute, has.String()
+		})
+	}
+	s.template("changes", devices(request(class1g10gb, "")))
+	requests("a pod requests compute", "changes", "142")
+	s.set("gpuResources.podRequests.enabled=false")
+	requests("without the policy, it requests none", "changes", "0")
+	s.set("gpuResources.podRequests.enabled=true")
+	requests("it requests compute again", "changes", "142")
+	require.NoError(t, s.client.ResourceV1().ResourceClaimTemplates(s.namespace).Delete(s.ctx, "changes", metav1.DeleteOptions{}))
+	s.template("changes", devices(request(class3g40gb, "")))
+	requests("it requests another amount", "changes", "428")
+}

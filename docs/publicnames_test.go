@@ -100,6 +100,7 @@ var listedValues = []values{
 	{"Values of labels", "tranche.dev/translate", "api/names", "Translate"},
 	{"Values of taints", "gpu.tranche.dev/unhealthy", "pkg/gpu", "Cause"},
 	{"Values of labels of metrics", "cause", "api/names", "Unexplained"},
+	{"Values of labels of metrics", "reason", "api/names", "Throttled"},
 	{"Values of labels of metrics", "operation", "api/names", "Operation"},
 	{"Values of labels of metrics", "phase", "api/names", "Phase"},
 	{"Values of labels of metrics", "phase", "pkg/claim/steps", "Op"},
@@ -107,10 +108,15 @@ var listedValues = []values{
 	{"Values of labels of metrics", "result", "api/names", "Eviction"},
 	{"Values of labels of metrics", "result", "api/v1beta1", "SwitchResult"},
 	{"Values of labels of metrics", "state", "api/names", "State"},
+	{"Values of labels of metrics", "state", "api/names", "PlanNode"},
 	{"Values of labels of metrics", "state", "api/v1beta1", "State"},
 	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},
 	{"Conditions and reasons of devices of ResourceClaims", "reason", "api/names", "ClaimReason"},
 	{"Reasons of refused defragmentations", "reason", "pkg/defrag", "Reason"},
+	{"Values in output", "ClusterSummary states[].state", "pkg/cluster/overview", "State"},
+	{"Values in output", "PodExplanation state", "pkg/why", "State"},
+	{"Values in output", "PodExplanation nodes[].verdict", "pkg/why/fit", "Verdict"},
+	{"Values in output", "ObjectExplanation workload.state", "pkg/why", "WorkloadState"},
 	{"Names of ResourceClaimTemplates", "term", "pkg/claimtemplate", "TermKind"},
 }
 

@@ -193,7 +193,7 @@ func GPUsOf(n *v1beta1.GPUNode) []GPUProgress {
 	out := make([]GPUProgress, 0, len(s.Node.GPUs))
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
-		c := GPUProgress{Name: r.Name, Product: r.ProductName, Mode: r.GPUModes, GPUState: GPUState{Pending: r.Pending, Problem: r.ProblemText()}}
+		c := GPUProgress{Name: r.Name, Product: r.ProductName, Mode: r.GPUModes, GPUState: GPUState{Pending: r.Pending, Problem: v1beta1.ProblemText(r.Problems)}}
 		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid

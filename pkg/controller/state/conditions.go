@@ -115,7 +115,7 @@ func (e *evaluation) appliedText() string {
 		if c.Pending != "" {
 			texts = append(texts, c.Name+": "+c.Pending)
 		}
-		if problem := c.ProblemText(); problem != "" {
+		if problem := v1beta1.ProblemText(c.Problems); problem != "" {
 			texts = append(texts, c.Name+": "+problem)
 		}
 	}

@@ -70,7 +70,15 @@ func (h Holder) seenFrom(namespace string) Holder {
 	return Holder{Admin: h.Admin, Hidden: true}
 }
 
-func (h Holder) sameClaim(o Holder) bool { return h.Namespace == o.Namespace && h.Claim == o.Claim }
+// AddHolders adds holders, each claim once. Hidden claims count as one, as nothing tells them apart.
+func AddHolders(all []Holder, more ...Holder) []Holder {
+	for _, h := range more {
+		if !slices.ContainsFunc(all, func(o Holder) bool { return o.Namespace == h.Namespace && o.Claim == h.Claim }) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
 
 // Left returns the free amount of a shared device, by capacity.
 func (d *Device) Left() Amounts {
@@ -102,11 +110,7 @@ func (p *Pool) Users() (mode string, holders []Holder) {
 			continue
 		}
 		mode = d.Mode()
-		for _, h := range d.holding() {
-			if !slices.ContainsFunc(holders, h.sameClaim) {
-				holders = append(holders, h)
-			}
-		}
+		holders = AddHolders(holders, d.holding()...)
 	}
 	return mode, holders
 }

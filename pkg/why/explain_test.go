@@ -22,7 +22,7 @@ import (
 // TestScheduled: pods that have a node.
 func TestScheduled(t *testing.T) {
 	base := func(t *testing.T) *pending.World {
-		w := twoNodes(t)
+		w := newWorld(t).TwoNodes()
 		w.Pod(pending.Request("gpu", pending.Small))
 		w.Placed("node-a")
 		return w
@@ -137,7 +137,7 @@ func TestManyNodes(t *testing.T) {
 
 // TestJSON: the same input gives the same bytes.
 func TestJSON(t *testing.T) {
-	w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+	w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
 	w.Pod(pending.Request("gpu", pending.Small))
 	var first, second bytes.Buffer
 	require.NoError(t, picture.WriteJSON(&first, w.Explain()))

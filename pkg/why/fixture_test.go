@@ -15,11 +15,6 @@ import (
 
 func newWorld(t testing.TB) *pending.World { return pending.New(t, "../..") }
 
-// twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
-func twoNodes(t testing.TB) *pending.World {
-	return newWorld(t).Node("node-a", "H100-80GB", 2).Node("node-b", "L4-24GB", 1)
-}
-
 // requireText compares the text of an explanation with a golden file.
 func requireText(t *testing.T, name string, e *why.Explanation) {
 	t.Helper()

@@ -89,17 +89,17 @@ func ofKueue(w *pending.World, active bool, conditions ...metav1.Condition) {
 // TestSituations: what keeps a pod from a node beside devices, and what a user without rights is told.
 func TestSituations(t *testing.T) {
 	asks := func(t *testing.T) *pending.World {
-		w := twoNodes(t)
+		w := newWorld(t).TwoNodes()
 		w.Pod(pending.Request("gpu", pending.Small))
 		return w
 	}
 	full := func(t *testing.T) *pending.World {
-		w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+		w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
 		w.Pod(pending.Request("gpu", pending.Small))
 		return w
 	}
 	extended := func(t *testing.T) *pending.World {
-		w := twoNodes(t)
+		w := newWorld(t).TwoNodes()
 		w.In.Pod = pending.PodNamed("pod")
 		w.In.Pod.Spec.Containers[0].Resources.Requests = resources("nvidia.com/mig-1g.10gb", "1")
 		return w
@@ -283,7 +283,7 @@ func TestSituations(t *testing.T) {
 		}},
 		// A tenant: own claims, classes, slices, rules and nodes.
 		"tenant-full": {why.NoRoom, names.EventDevicesHeld, func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-a", "mine", pending.WholeGPU, 2)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-a", "mine", pending.WholeGPU, 2)
 			w.Pod(pending.Request("gpu", pending.Small))
 			w.In.Partial = true
 			w.Hide(why.ResourceClaims, why.ResourceGPUNodes, why.ResourceNodeEvents)
@@ -348,7 +348,7 @@ func TestSituations(t *testing.T) {
 
 // What runs or starts is not explained by what cannot be read.
 func TestScheduledWithoutRights(t *testing.T) {
-	w := twoNodes(t)
+	w := newWorld(t).TwoNodes()
 	w.Pod(pending.Request("gpu", pending.Small))
 	pod := w.Placed("node-a")
 	w.In.Slices, w.In.Classes, w.In.Nodes = nil, nil, nil

@@ -41,7 +41,7 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 		"not known":     {half, labelled("kai"), nil, false, why.NotCreatedYet, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			pod := w.Pod()
 			w.In.Claims, pod.Status.ResourceClaimStatuses = nil, nil
 			w.In.Templates = []resourceapi.ResourceClaimTemplate{}

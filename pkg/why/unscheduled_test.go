@@ -21,12 +21,12 @@ func TestUnscheduled(t *testing.T) {
 		world func(*testing.T) *pending.World
 	}{
 		"no-such-profile": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", "gpu-mig-1g-35gb.tranche.dev"))
 			return w
 		}},
 		"full": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-b", "train", pending.Small, 7).Hold("node-a", "team-a", "serve", pending.Three, 1)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.Small, 7).Hold("node-a", "team-a", "serve", pending.Three, 1)
 			w.Hold("node-a", "team-c", "eval", "gpu-mig-4g-40gb.tranche.dev", 1)
 			w.Pod(pending.Request("gpu", pending.Small))
 			return w
@@ -69,12 +69,12 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"first-available": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-b", "train", pending.Three, 4)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.Three, 4)
 			w.Pod(pending.AnyOf("gpu", pending.Three, "gpu-mig-1g-35gb.tranche.dev"))
 			return w
 		}},
 		"extended-resource": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2).Node("node-c", "H100-80GB", 1)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.WholeGPU, 2).Node("node-c", "H100-80GB", 1)
 			w.In.Nodes[2].Status.Allocatable = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.InitContainers = []corev1.Container{{Name: "load"}}
@@ -85,30 +85,30 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"unknown-resource": {why.Invalid, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/mig-1g.99gb": resource.MustParse("1")}
 			return w
 		}},
 		"no-devices": {why.NoDevices, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.In.Pod = pending.PodNamed("pod")
 			w.Refused("0/2 nodes are available: 2 Insufficient cpu.")
 			return w
 		}},
 		"room-now": {why.RoomNow, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small))
 			return w
 		}},
 		"room-but-no-cpu": {why.RoomNow, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti")}
 			w.Refused("0/2 nodes are available: 1 Insufficient cpu, 1 cannot allocate all claims.")
 			return w
 		}},
 		"room-but-anti-affinity": {why.RoomNow, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
 			}}
@@ -116,7 +116,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"room-but-volumes-and-topology": {why.RoomNow, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			spec := &w.Pod(pending.Request("gpu", pending.Small)).Spec
 			spec.Volumes = []corev1.Volume{
 				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
@@ -131,7 +131,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"no-class": {why.Invalid, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", "gpu-mig-1g-99gb.tranche.dev"))
 			return w
 		}},
@@ -143,14 +143,14 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"no-template": {why.ClaimMissing, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			pod := w.Pod()
 			w.In.Claims, pod.Status.ResourceClaimStatuses = nil, nil
 			w.In.Templates = []resourceapi.ResourceClaimTemplate{}
 			return w
 		}},
 		"quota-for-claims": {why.ClaimMissing, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			pod := w.Pod()
 			w.In.Claims, pod.Status.ResourceClaimStatuses = nil, nil
 			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim",
@@ -158,21 +158,21 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"other-claims-hidden": {why.Unknown, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small))
 			w.In.Partial, w.In.Nodes = true, nil
 			w.Hide(why.ResourceClaims, why.ResourceNodes)
 			return w
 		}},
 		"classes-hidden": {why.Unknown, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small))
 			w.In.Classes = nil
 			return w
 		}},
 		// A tenant sees neither classes nor nodes.
 		"classes-hidden-extended-resource": {why.Unknown, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1"), "cpu": resource.MustParse("1")}
 			w.Refused("0/2 nodes are available: 2 Insufficient nvidia.com/mig-1g.10gb.")
@@ -180,7 +180,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"classes-hidden-no-devices": {why.NoDevices, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("1")}
 			w.In.Nodes[0].Status.Allocatable = corev1.ResourceList{"example.com/nic": resource.MustParse("4")}
@@ -194,7 +194,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"gated": {why.Gated, func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 			return w
 		}},

@@ -86,6 +86,11 @@ func (w *World) Node(name, model string, count int, change ...func(*publish.GPU)
 	return w
 }
 
+// TwoNodes adds node-a with two H100 and node-b with an L4, which cannot be partitioned.
+func (w *World) TwoNodes() *World {
+	return w.Node("node-a", "H100-80GB", 2).Node("node-b", "L4-24GB", 1)
+}
+
 // Hold lets pods named pod-0, pod-1, … take devices of a class on a node until so
 // many have one, or the node is full.
 func (w *World) Hold(node, namespace, pod, class string, count int) *World {

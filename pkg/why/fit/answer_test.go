@@ -86,7 +86,7 @@ func TestNodeModel(t *testing.T) {
 
 // lackingEverywhere has nodes without the requested device. The pod can run on the first of them only.
 func lackingEverywhere(t *testing.T) *pending.World {
-	w := twoNodes(t).Node("node-c", "H100-80GB", 1)
+	w := newWorld(t).TwoNodes().Node("node-c", "H100-80GB", 1)
 	pod := w.Pod(pending.Request("gpu", "gpu-mig-1g-35gb.tranche.dev"))
 	pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 	w.In.Nodes[0].Labels["disk"], w.In.Nodes[2].Labels["disk"] = "ssd", "ssd"
@@ -105,7 +105,7 @@ func TestExcludedOrLacking(t *testing.T) {
 	}{
 		"nowhere": {lackingEverywhere, map[string]fit.Verdict{"node-a": fit.Lacking, "node-b": fit.Lacking, "node-c": fit.Lacking}, names.EventNoSuchDevice},
 		"on closed nodes": {func(t *testing.T) *pending.World {
-			w := twoNodes(t).Node("node-c", "H100-80GB", 1).Hold("node-c", "team-b", "train", pending.WholeGPU, 1)
+			w := newWorld(t).TwoNodes().Node("node-c", "H100-80GB", 1).Hold("node-c", "team-b", "train", pending.WholeGPU, 1)
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.NodeSelector = elsewhere
 			return w
 		}, map[string]fit.Verdict{"node-a": fit.Excluded, "node-b": fit.Lacking, "node-c": fit.Excluded}, names.EventNodesExcluded},

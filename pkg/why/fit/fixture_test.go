@@ -16,11 +16,6 @@ import (
 
 func newWorld(t testing.TB) *pending.World { return pending.New(t, "../../..") }
 
-// twoNodes is a node with two H100 and one with an L4, which cannot be partitioned.
-func twoNodes(t testing.TB) *pending.World {
-	return newWorld(t).Node("node-a", "H100-80GB", 2).Node("node-b", "L4-24GB", 1)
-}
-
 // nodesFor evaluates all nodes for the pod.
 func nodesFor(w *pending.World) (*fit.Demand, []fit.Node) {
 	d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})

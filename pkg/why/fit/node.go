@@ -120,7 +120,7 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		}
 		all = append(all, s)
 		hopeless = hopeless && s.hopeless()
-		out.Holders = addHolders(out.Holders, s.holders...)
+		out.Holders = cluster.AddHolders(out.Holders, s.holders...)
 		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
 		out.Taints = addTaints(out.Taints, s.taints...)
 		out.switchTo = cmp.Or(out.switchTo, s.switchTo)

@@ -25,7 +25,7 @@ func TestNodes(t *testing.T) {
 	}
 	for name, world := range map[string]func(*testing.T) *pending.World{
 		"full-with-room-for-others": func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-b", "train", pending.Small, 8)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.Small, 8)
 			w.Pod(pending.Request("gpu", pending.WholeGPU))
 			w.In.Pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "node-a"}
 			return w
@@ -78,7 +78,7 @@ func TestNodes(t *testing.T) {
 			return w
 		},
 		"other-nodes-wanted": func(t *testing.T) *pending.World {
-			w := twoNodes(t).Node("node-c", "H100-80GB", 1)
+			w := newWorld(t).TwoNodes().Node("node-c", "H100-80GB", 1)
 			pod := w.Pod(pending.Request("gpu", pending.Small))
 			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -114,7 +114,7 @@ func TestNodes(t *testing.T) {
 			return w
 		},
 		"too-many": func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			r := pending.Request("gpu", pending.WholeGPU)
 			r.Exactly.Count = 3
 			w.Pod(r)
@@ -195,13 +195,13 @@ func TestNodes(t *testing.T) {
 			return w
 		},
 		"larger-than-the-node": func(t *testing.T) *pending.World {
-			w := twoNodes(t)
+			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = amounts("cpu", "64", "memory", "2Ti")
 			w.In.Nodes[0].Status.Allocatable = amounts("cpu", "64", "memory", "1Ti")
 			return w
 		},
 		"device-plugin-elsewhere": func(t *testing.T) *pending.World {
-			w := twoNodes(t).Hold("node-a", "team-b", "train", pending.WholeGPU, 2).Node("node-c", "H100-80GB", 1)
+			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.WholeGPU, 2).Node("node-c", "H100-80GB", 1)
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.InitContainers = []corev1.Container{{Name: "load"}, {Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}}
 			w.In.Pod.Spec.InitContainers[0].Resources.Requests = amounts("nvidia.com/mig-1g.10gb", "3", "nvidia.com/gpu", "0")

@@ -133,16 +133,6 @@ func addTaints(all []cluster.Taint, more ...cluster.Taint) []cluster.Taint {
 	return all
 }
 
-// addHolders adds holders, each claim once.
-func addHolders(all []cluster.Holder, more ...cluster.Holder) []cluster.Holder {
-	for _, h := range more {
-		if !slices.ContainsFunc(all, func(o cluster.Holder) bool { return o.Namespace == h.Namespace && o.Claim == h.Claim }) {
-			all = append(all, h)
-		}
-	}
-	return all
-}
-
 // TaintTexts returns taints with the rules that set them.
 func TaintTexts(taints []cluster.Taint) (out []string) {
 	for _, t := range taints {

@@ -74,9 +74,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 			nodes[g.Name] = n
 		}
 		n.Profile, n.Status = &progress, &g.Status
-		for _, said := range GPUsOf(g) {
-			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
-				n.GPUs[j].HardwareMode, n.GPUs[j].GPUState = said.Mode, said.GPUState
+		for i, state := range GPUsOf(g) {
+			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == g.Status.Node.GPUs[i].Name }); j >= 0 {
+				n.GPUs[j].GPUState = state
 			}
 		}
 	}

@@ -80,9 +80,7 @@ type GPU struct {
 	Mode *Mode `json:"-"`
 	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
 	MemoryMode string `json:"memoryPartition,omitempty"`
-	// HardwareMode has the current modes as the node's plugin reports them.
-	HardwareMode v1beta1.GPUModes `json:"-"`
-	GPUState     `json:"-"`
+	GPUState   `json:"-"`
 	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"devices,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.

@@ -50,3 +50,8 @@ func TestSentences(t *testing.T) {
 		{Message: "away", Consequence: "b is missing"},
 	}))
 }
+
+func TestProfile(t *testing.T) {
+	assert.Equal(t, "no profile", text.Profile(""))
+	assert.Equal(t, "profile cpx", text.Profile("cpx"))
+}

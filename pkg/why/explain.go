@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -211,7 +212,7 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 		gpuID := cluster.GPUOf(h.Device)
 		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				gpuID, cluster.ProfileText(far.To), far.During(now))
+				gpuID, text.Profile(far.To), far.During(now))
 		}
 	}
 	return ""

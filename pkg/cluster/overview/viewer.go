@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -95,8 +94,7 @@ func (v Viewer) Outline(n *Node) *Node {
 	if v.NoProfiles {
 		node.Profile, node.Status, node.GPUs = nil, nil, slices.Clone(node.GPUs)
 		for i := range node.GPUs {
-			g := &node.GPUs[i]
-			g.HardwareMode, g.GPUState = v1beta1.GPUModes{}, cluster.GPUState{}
+			node.GPUs[i].GPUState = cluster.GPUState{}
 		}
 	}
 	out := NewNode(node)

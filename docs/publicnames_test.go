@@ -151,10 +151,24 @@ func constantsOfType(t *testing.T, folder, of string) (found []string) {
 		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of {
 			if value, ok := text(spec.Values[0]); ok {
 				found = append(found, value)
+			} else if shared, ok := spec.Values[0].(*ast.SelectorExpr); ok {
+				found = append(found, nameOf(t, shared.Sel.Name))
 			}
 		}
 	})
 	return sorted(found)
+}
+
+// nameOf is the value of a constant of api/names.
+func nameOf(t *testing.T, constant string) (value string) {
+	t.Helper()
+	inspect(t, "../api/names", func(n ast.Node) {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == constant {
+			value, _ = text(spec.Values[0])
+		}
+	})
+	require.NotEmpty(t, value, constant)
+	return value
 }
 
 // TestPublicNames: each name that users, their manifests, queries and scripts, or other versions of the

@@ -42,6 +42,8 @@ const (
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
 	// it.
 	EventDriverReleased = "DriverReleased"
+	// EventLabelIgnored (Warning, also on the Namespace): a label of Tranche has an unknown value.
+	EventLabelIgnored = "LabelIgnored"
 	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can terminate, but new
 	// ones do not start.
 	EventHardwareUnusable = "HardwareUnusable"

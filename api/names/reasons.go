@@ -90,6 +90,8 @@ const (
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonNodesFailed: nodes have failed: `status.failedNodes` lists them.
 	ReasonNodesFailed = "NodesFailed"
+	// ReasonNotReady: the Node is not ready. Check its kubelet.
+	ReasonNotReady = "NotReady"
 	// ReasonUnhealthy: a GPU of the node became unhealthy after the switch.
 	ReasonUnhealthy = "Unhealthy"
 	// ReasonClaimsNotPrepared: the node could not prepare claims after the switch.

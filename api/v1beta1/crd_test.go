@@ -139,7 +139,7 @@ func TestDefaults(t *testing.T) {
 	for _, spec := range []string{
 		"rules: []", "rules: [{mig: {}, sharing: {}}]", "rules: [{mig: {mode: Disabled}, sharing: {strategy: MPS, replicas: 2}}, {}]",
 		"rules: [{sharing: {partitions: {profiles: [cpx]}}}]", "rules: [{sharing: {partitions: {profiles: [cpx], units: [Fraction]}}}]",
-		"rules: [{xcp: {}, extendedResource: {device: Partition}}]", "switch: {}",
+		"rules: [{xcp: {}, extendedResource: {device: Auto}}]", "switch: {}",
 	} {
 		object := decode(t, profileOf(spec))
 		defaulting.Default(object, r.structural)
@@ -209,9 +209,12 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, extendedResource: {device: GPUReplica}}]",
 		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], units: [Memory, Fraction]}}, extendedResource: {device: Partition, profile: 3g.40gb}}]",
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
-		"rules: [{gpus: {vendor: amd}, extendedResource: {device: Partition}}]", "rules: [{extendedResource: {device: PartitionReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
+		"rules: [{gpus: {vendor: amd}, extendedResource: {device: Auto}}]", "rules: [{extendedResource: {device: AutoReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory, Fraction], extendedResource: {device: PartitionReplica}, replicas: [{profile: cpx, count: 4}]}}}]",
-		"rules: [{extendedResource: {device: GPU}, sharing: {wholeGPUs: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
+		"rules: [{extendedResource: {device: GPU}, sharing: {wholeGPUs: false}}]", "rules: [{sharing: {wholeGPUs: false, replicas: 10}}]",
+		"rules: [{sharing: {wholeGPUs: false, replicas: 4}, extendedResource: {device: AutoReplica}}]", "rules: [{sharing: {wholeGPUs: false, replicas: 4, partitions: {profiles: [1g.10gb]}}}]",
+		"rules: [{mig: {mode: Disabled}, sharing: {strategy: MPS, partitions: null}}]", "rules: [{mig: {mode: Disabled}, sharing: {partitions: {profiles: [cpx]}}}]",
+		"rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
 		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: IfRequired, nodeTaintEffect: NoSchedule, pauseMonitoring: false}", "switch: {drainDeadline: 1h30m}",
 	} {
 		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
@@ -222,11 +225,15 @@ func TestGoodProfiles(t *testing.T) {
 
 // seenLater is what only the API server refuses, or the plugin only when it has
 // seen the GPUs.
-var seenLater = regexp.MustCompile(`^switch|count: 65|productNames: \[a{65}|extendedResource: {device: GPUReplica}, mig|mode: NoPartitions}, extendedResource`)
+var seenLater = regexp.MustCompile(`^switch|count: 65|productNames: \[a{65}`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
 	r := load(t, "partitionprofiles")
+	const (
+		noWholeShares = "spec.rules[0].sharing: Invalid value: has strategy MPS or a timeSlice, which are for shares of whole GPUs, and sharing.wholeGPUs or mig excludes these: leave them out"
+		noShares      = "spec.rules[0].sharing: Invalid value: has replicas, maxClients or failRequestsGreaterThanOne, and offers no shares: set wholeGPUs or partitions, or leave them out"
+	)
 	for spec, want := range map[string]string{
 		"rulez: []":                                                     "spec.rulez: unknown",
 		"rules: [{sharing: {replica: 2}}]":                              "spec.rules[0].sharing.replica: unknown",
@@ -304,11 +311,12 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":                        "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
 		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":                         "spec.rules[0].sharing: Invalid value",
 		"rules: [{extendedResource: {device: Half}}]":                                                         "spec.rules[0].extendedResource.device: Unsupported value",
-		"rules: [{extendedResource: {device: PartitionReplica}, sharing: {strategy: MPS}}]":                   "spec.rules[0].extendedResource.device: Invalid value: is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",
+		"rules: [{extendedResource: {device: AutoReplica}, sharing: {strategy: MPS}}]":                        "spec.rules[0].extendedResource.device: Invalid value: is AutoReplica, and strategy MPS is for whole GPUs; use TimeSlicing, or GPUReplica",
 		"rules: [{sharing: {partitions: {profiles: [cpx], replicas: [{profile: dpx, count: 4}]}}}]":           "spec.rules[0].sharing.partitions.replicas: Invalid value: names a profile that is not among profiles",
 		"rules: [{sharing: {partitions: {profiles: [cpx], extendedResource: {device: PartitionReplica}}}}]":   "spec.rules[0].sharing.partitions.extendedResource.device: Invalid value: is PartitionReplica, a share by fraction: add Fraction to units",
 		"rules: [{extendedResource: {device: Partition, profile: 1g}}]":                                       "spec.rules[0].extendedResource.profile: Invalid value",
-		"rules: [{extendedResource: {device: GPU, profile: cpx}}]":                                            "spec.rules[0].extendedResource.profile: Invalid value: is for device: Partition only",
+		"rules: [{extendedResource: {device: GPU, profile: cpx}}]":                                            "spec.rules[0].extendedResource.profile: Invalid value: is for device: Partition, which needs it",
+		"rules: [{extendedResource: {device: Partition}}]":                                                    "spec.rules[0].extendedResource.profile: Invalid value: is for device: Partition, which needs it",
 		"rules: [{extendedResource: {profile: cpx}}]":                                                         "spec.rules[0].extendedResource.device: Required value",
 		"rules: [{sharing: {partitions: {profiles: [cpx], units: []}}}]":                                      "spec.rules[0].sharing.partitions.units: Invalid value",
 		"rules: [{sharing: {partitions: {profiles: [cpx], units: [Compute]}}}]":                               "spec.rules[0].sharing.partitions.units[0]: Unsupported value",
@@ -317,6 +325,17 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{extendedResource: {device: GPUReplica}, sharing: {wholeGPUs: false}}]":                      "spec.rules[0].extendedResource.device: Invalid value: is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",
 		"rules: [{extendedResource: {device: GPUReplica}, mig: {wholeGPUs: false}}]":                          "spec.rules[0].extendedResource.device: Invalid value: is GPUReplica, a share of the whole GPU, which mig does not offer",
 		"rules: [{extendedResource: {device: GPUReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].extendedResource.device: Invalid value",
+
+		"rules: [{sharing: {strategy: MPS}, mig: {mode: Static, partitions: [{profile: 1g}]}}]":   noWholeShares,
+		"rules: [{sharing: {strategy: MPS}, mig: {wholeGPUs: false}}]":                            noWholeShares,
+		"rules: [{sharing: {timeSlice: Long}, mig: {mode: NoPartitions}}]":                        noWholeShares,
+		"rules: [{sharing: {wholeGPUs: false, timeSlice: Long, partitions: {profiles: [cpx]}}}]":  noWholeShares,
+		"rules: [{sharing: {wholeGPUs: false, strategy: MPS, exclusiveProcess: true}}]":           noWholeShares,
+		"rules: [{sharing: {wholeGPUs: false, replicas: 4}}]":                                     noShares,
+		"rules: [{sharing: {wholeGPUs: false, maxClients: 48}}]":                                  noShares,
+		"rules: [{sharing: {wholeGPUs: false, failRequestsGreaterThanOne: true}}]":                noShares,
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb]}}, mig: {mode: Disabled}}]":          "spec.rules[0].sharing: Invalid value: partitions.profiles has MIG profiles, and mig.mode excludes partitions: leave them out",
+		"rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}, mig: {mode: NoPartitions}}]": "spec.rules[0].sharing: Invalid value: partitions.profiles has MIG profiles",
 
 		"switch: {drainDeadline: 600}":         "spec.switch.drainDeadline: Invalid value",
 		"switch: {drainDeadline: soon}":        "spec.switch.drainDeadline: Invalid value",
@@ -384,12 +403,12 @@ func TestGPUNodes(t *testing.T) {
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0}, {name: a, vendor: amd, productName: x, index: 0}]}}":                                                                                               "status.node.gpus[1]: Duplicate value",
 		"status: {node: {otherSystems: [" + named(v1beta1.MaxOtherSystems+1, "message: a") + "]}}":                                                                                                                                      "status.node.otherSystems: Too many",
 		"status: {node: {otherSystems: [{name: a, message: " + strings.Repeat("a", v1beta1.MaxListedText+1) + "}]}}":                                                                                                                    "status.node.otherSystems[0].message: Too long",
-		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problems: [{cause: a, message: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}]}}":                                                         "status.node.gpus[0].problems[0].message: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, problems: [{cause: a, message: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}]}}":                                                          "status.node.gpus[0].problems[0].message: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, pending: " + strings.Repeat("a", v1beta1.MaxReportText+1) + "}]}}":                                                                                  "status.node.gpus[0].pending: Too long",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, heldDevices: [" + strings.Repeat("a,", v1beta1.MaxGPUNames+1) + "]}]}}":                                                                             "status.node.gpus[0].heldDevices: Too many",
 		"status: {node: {gpus: [{name: a, vendor: nvidia, productName: x, index: 0, partitions: [{profile: 1g, name: " + strings.Repeat("a", 64) + "}]}]}}":                                                                             "status.node.gpus[0].partitions[0].name: Too long",
 		"status: {node: {gpus: [" + gpus(13, parts(60)+", heldDevices: ["+strings.Repeat("a,", 60)+"]") + "]}}":                                                                                                                         "status.node.gpus: Invalid value: have more than 1536 partitions and heldDevices together",
-		"status: {node: {gpus: [" + gpus(5, "problems: [{cause: a, message: "+strings.Repeat("a", v1beta1.MaxReportText)+"}]") + "]}}":                                                                                                 "status.node.gpus: Invalid value: have more than 8192 characters of problems and pending together",
+		"status: {node: {gpus: [" + gpus(5, "problems: [{cause: a, message: "+strings.Repeat("a", v1beta1.MaxReportText)+"}]") + "]}}":                                                                                                  "status.node.gpus: Invalid value: have more than 8192 characters of problems and pending together",
 		"status: {node: {task: {switchID: a, state: Planning, phase: Planned, changes: [" + changes(9, 57) + "]}}}":                                                                                                                     "status.node.task.changes: Invalid value: have more than 512 keptDevices together",
 		"status: {conditions: [{type: A, status: 'True', reason: R, lastTransitionTime: '2026-11-21T20:00:00Z', message: " + strings.Repeat("a", v1beta1.MaxConditionMessage+1) + "}]}":                                                 "status.conditions: Invalid value: a condition has",
 		"status: {defragmentation: {id: a, state: Evicting, pod: {namespace: a, name: b, uid: c}, devices: [a], startTime: '2026-11-21T20:00:00.000000Z', deadlineTime: '2026-11-21T20:00:00.000000Z', moves: [" + moves(5, 52) + "]}}": "status.defragmentation.moves: Invalid value: have more than 256 devices together",

@@ -140,6 +140,8 @@ type NodeRequirement struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || self.maxUnavailable >= 1 && self.maxUnavailable <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".maxUnavailable"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxFailures) || type(self.maxFailures) == string || self.maxFailures >= 0 && self.maxFailures <= 1000000",message="must be 0 to 1000000, or 0% to 100%",fieldPath=".maxFailures"
+// +kubebuilder:validation:XValidation:rule="!has(self.steps) || self.steps.filter(s, type(s.nodes) == int).transformList(i, s, int(s.nodes) - i).isSorted()",message="nodes includes those of earlier steps, so numbers must increase, and so must percentages",fieldPath=".steps"
+// +kubebuilder:validation:XValidation:rule="!has(self.steps) || self.steps.all(i, s, type(s.nodes) == int || self.steps.all(j, t, j <= i || type(t.nodes) == int || size(s.nodes) < size(t.nodes) || size(s.nodes) == size(t.nodes) && s.nodes < t.nodes))",message="nodes includes those of earlier steps, so numbers must increase, and so must percentages",fieldPath=".steps"
 type RolloutStrategy struct {
 	// Steps begin with few nodes. All other nodes follow the last step. Default: none.
 	//
@@ -170,7 +172,7 @@ type RolloutStrategy struct {
 	// +kubebuilder:default={by: Emptiest}
 	Order NodeOrder `json:"order,omitempty"`
 	// MaxFailures is how many nodes may fail: a number, or a percentage of the plan's nodes.
-	// The plan stops when more have failed. Default: 0.
+	// The plan stops when more have failed. Default: 0, also if controller.maxFailures differs.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -198,7 +200,7 @@ type RolloutStrategy struct {
 // RolloutStep is a number of nodes that get a revision before others do.
 //
 // +kubebuilder:validation:XValidation:rule="type(self.nodes) == string || self.nodes >= 1 && self.nodes <= 1000000",message="must be 1 to 1000000, or 1% to 100%",fieldPath=".nodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.soak) || duration(self.soak) >= duration('0s') && duration(self.soak) <= duration('720h')",message="must be 0s to 720h",fieldPath=".soak"
+// +kubebuilder:validation:XValidation:rule="duration(self.soak) >= duration('0s') && duration(self.soak) <= duration('720h')",message="must be 0s to 720h",fieldPath=".soak"
 type RolloutStep struct {
 	// Nodes is how many nodes have the revision after the step, those of earlier steps
 	// included: a number, or a percentage of the plan's nodes, rounded up.

@@ -221,12 +221,15 @@ type XCP struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia' || !(self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.gpus) || !has(self.gpus.vendor) || self.sharing.partitions.profiles.all(p, (self.gpus.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's GPUs: set gpus.vendor to the vendor of these profiles",fieldPath=".sharing"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || !has(self.extendedResource.profile) || !has(self.gpus) || !has(self.gpus.vendor) || (self.gpus.vendor == 'amd') == self.extendedResource.profile.endsWith('px')",message="is a profile of the other vendor's GPUs",fieldPath=".extendedResource.profile"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.sharing) || !has(self.sharing.wholeGPUs) || self.sharing.wholeGPUs",message="is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",fieldPath=".extendedResource.device"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.sharing) || self.sharing.wholeGPUs",message="is GPUReplica, and sharing.wholeGPUs is false: there are no replicas",fieldPath=".extendedResource.device"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'GPUReplica' || !has(self.mig) || !(self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is GPUReplica, a share of the whole GPU, which mig does not offer",fieldPath=".extendedResource.device"
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.xcp) || !has(self.unchanged) || !self.unchanged",message="changes GPUs, and unchanged keeps them as they are: leave one out",fieldPath=".xcp"
 // +kubebuilder:validation:XValidation:rule="!has(self.gpus) || !has(self.gpus.migSupport) || !has(self.xcp)",message="is for AMD's GPUs, and gpus.migSupport selects those of NVIDIA",fieldPath=".xcp"
-// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'PartitionReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing",fieldPath=".extendedResource.device"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResource) || self.extendedResource.device != 'AutoReplica' || !has(self.sharing) || self.sharing.strategy != 'MPS'",message="is AutoReplica, and strategy MPS is for whole GPUs; use TimeSlicing, or GPUReplica",fieldPath=".extendedResource.device"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || self.sharing.strategy != 'MPS' && !has(self.sharing.timeSlice) || self.sharing.wholeGPUs && !(has(self.mig) && (self.mig.mode in ['Static', 'NoPartitions'] || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs))",message="has strategy MPS or a timeSlice, which are for shares of whole GPUs, and sharing.wholeGPUs or mig excludes these: leave them out",fieldPath=".sharing"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || self.sharing.wholeGPUs || has(self.sharing.partitions) || has(self.extendedResource) && self.extendedResource.device == 'AutoReplica' || self.sharing.replicas == 10 && !has(self.sharing.maxClients) && !(has(self.sharing.failRequestsGreaterThanOne) && self.sharing.failRequestsGreaterThanOne)",message="has replicas, maxClients or failRequestsGreaterThanOne, and offers no shares: set wholeGPUs or partitions, or leave them out",fieldPath=".sharing"
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !(self.mig.mode in ['Disabled', 'NoPartitions']) || !has(self.sharing) || !has(self.sharing.partitions) || self.sharing.partitions.profiles.all(p, p.endsWith('px'))",message="partitions.profiles has MIG profiles, and mig.mode excludes partitions: leave them out",fieldPath=".sharing"
 type Rule struct {
 	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
@@ -260,15 +263,13 @@ type Rule struct {
 
 // ExtendedResource defines which device a unit of a vendor's extended resource is.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.profile) || self.device == 'Partition'",message="is for device: Partition only",fieldPath=".profile"
+// +kubebuilder:validation:XValidation:rule="has(self.profile) == (self.device == 'Partition')",message="is for device: Partition, which needs it",fieldPath=".profile"
 type ExtendedResource struct {
-	// Device is GPU (a whole GPU), GPUReplica (a share of it by fraction), Partition, or
-	// PartitionReplica (a share by fraction of a partition of the only profile). On a GPU that
-	// is not offered in partitions alone, Partition without a profile means GPU, and
-	// PartitionReplica means GPUReplica.
+	// Device is GPU (a whole GPU), GPUReplica (a share of it by fraction), Partition (one of the
+	// profile), Auto or AutoReplica (a partition of the only profile, or a share of it by fraction;
+	// on a GPU that is not offered in partitions alone, GPU or GPUReplica).
 	Device ExtendedResourceDevice `json:"device"`
-	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition. Default: the
-	// only profile that the GPU is partitioned into.
+	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition, which requires it.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -278,15 +279,16 @@ type ExtendedResource struct {
 
 // ExtendedResourceDevice is the device that a vendor's extended resource means.
 //
-// +kubebuilder:validation:Enum=GPU;GPUReplica;Partition;PartitionReplica
+// +kubebuilder:validation:Enum=GPU;GPUReplica;Partition;Auto;AutoReplica
 type ExtendedResourceDevice string
 
 // What a vendor's extended resource can mean.
 const (
-	DeviceGPU              ExtendedResourceDevice = "GPU"
-	DeviceGPUReplica       ExtendedResourceDevice = "GPUReplica"
-	DevicePartition        ExtendedResourceDevice = "Partition"
-	DevicePartitionReplica ExtendedResourceDevice = "PartitionReplica"
+	DeviceGPU         ExtendedResourceDevice = "GPU"
+	DeviceGPUReplica  ExtendedResourceDevice = "GPUReplica"
+	DevicePartition   ExtendedResourceDevice = "Partition"
+	DeviceAuto        ExtendedResourceDevice = "Auto"
+	DeviceAutoReplica ExtendedResourceDevice = "AutoReplica"
 )
 
 // GPUSelector selects GPUs. A GPU must match one entry of each list that is set.

@@ -19,7 +19,7 @@ func TestGoodPlans(t *testing.T) {
 	r := load(t, "partitionplans")
 	for _, spec := range []string{
 		"", "nodeSelector: {}", "nodeSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d, '']}, {key: example.com/d, operator: Exists}]}",
-		"priority: -1, paused: true", "strategy: {}",
+		"priority: -1, paused: true", "strategy: {}", "strategy: {steps: [{nodes: 9}, {nodes: 5%}, {nodes: 10}, {nodes: 100%}]}",
 		"strategy: {steps: [{nodes: 2, soak: 10m}, {nodes: 10%, approval: true}, {nodes: 100%}], maxUnavailable: 5%, maxFailures: 2, onFailure: Undo}",
 		"strategy: {topologyLimits: [{topologyKey: topology.kubernetes.io/zone, maxUnavailable: 1}, {topologyKey: rack, maxUnavailable: 50%}], order: {by: Label, labelKey: rack}, maxFailures: 0%}",
 		"strategy: {order: {by: Emptiest}, maxUnavailable: 1, maxFailures: 0, onFailure: Stop}",
@@ -34,6 +34,7 @@ func TestGoodPlans(t *testing.T) {
 
 func TestBadPlans(t *testing.T) {
 	r := load(t, "partitionplans")
+	const steps = "spec.strategy.steps: Invalid value: nodes includes those of earlier steps, so numbers must increase, and so must percentages"
 	for spec, want := range map[string]string{
 		"profileName: ''":                                          "spec.profileName: Invalid value",
 		"profileName: A":                                           "spec.profileName: Invalid value",
@@ -60,6 +61,10 @@ func TestBadPlans(t *testing.T) {
 		"profileName: x, strategy: {steps: [{nodes: 1, soak: 5}]}":                                                               "spec.strategy.steps[0].soak: Invalid value",
 		"profileName: x, strategy: {steps: [{nodes: 1, soak: 721h}]}":                                                            "spec.strategy.steps[0].soak: Invalid value: must be 0s to 720h",
 		"profileName: x, strategy: {steps: [" + strings.Repeat("{nodes: 1},", 17) + "]}":                                         "spec.strategy.steps: Too many: 17: must have at most 16 items",
+		"profileName: x, strategy: {steps: [{nodes: 1}, {nodes: 1}]}":                                                            steps,
+		"profileName: x, strategy: {steps: [{nodes: 2}, {nodes: 10%}, {nodes: 1}]}":                                              steps,
+		"profileName: x, strategy: {steps: [{nodes: 10%}, {nodes: 2}, {nodes: 9%}]}":                                             steps,
+		"profileName: x, strategy: {steps: [{nodes: 10%}, {nodes: 10%}]}":                                                        steps,
 		"profileName: x, strategy: {topologyLimits: [{topologyKey: zone, maxUnavailable: 0}]}":                                   "spec.strategy.topologyLimits[0].maxUnavailable: Invalid value: must be 1 to 1000000",
 		"profileName: x, strategy: {topologyLimits: [{maxUnavailable: 1}]}":                                                      "spec.strategy.topologyLimits[0].topologyKey: Required value",
 		"profileName: x, strategy: {topologyLimits: [{topologyKey: a, maxUnavailable: 1}, {topologyKey: a, maxUnavailable: 2}]}": "spec.strategy.topologyLimits[1]: Duplicate value",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,7 @@ func TestExitCodes(t *testing.T) {
 	_, stopped := ended(cluster.Rollout{Result: cluster.RolloutStopped})
 	_, complete := ended(cluster.Rollout{Result: cluster.RolloutComplete})
 	late := newRun(&bytes.Buffer{}, nodeNamed("node-a"), follows("node-a", "spx"))
-	late.flags.timeout = 0
+	late.flags.timeout = time.Nanosecond
 	_, unknown := run(t, "profiles", "--no-such-flag")
 	for name, tt := range map[string]struct {
 		err  error

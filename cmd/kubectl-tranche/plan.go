@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -39,8 +40,10 @@ ResourceClaims, and to create evictions.`
 
 // planFlags are those of the command plan.
 type planFlags struct {
-	file        string
-	unavailable int
+	file string
+	// maxUnavailable is as it was given, unavailable what that means.
+	maxUnavailable string
+	unavailable    intstr.IntOrString
 }
 
 func newPlanCommand(o *options) *cobra.Command {
@@ -61,16 +64,17 @@ func newPlanCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
 	addOutput(cmd, "", "json", "yaml")
-	cmd.Flags().IntVar(&f.unavailable, "max-unavailable", 1, "the chart's controller.maxUnavailable, for a plan without its own")
+	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "1", "the chart's controller.maxUnavailable (number or percentage), for a plan without its own")
 	return cmd
 }
 
 func (f *planFlags) check(*cobra.Command, []string) error {
-	switch {
-	case f.file == "":
+	if f.file == "" {
 		return errors.New("name the file of the plan: kubectl tranche plan -f FILE")
-	case f.unavailable < 1:
-		return fmt.Errorf("--max-unavailable %d: give 1 or more", f.unavailable)
+	}
+	var err error
+	if f.unavailable, err = rollout.ParseLimit(f.maxUnavailable, 1); err != nil {
+		return fmt.Errorf("--max-unavailable %w", err)
 	}
 	return nil
 }
@@ -140,6 +144,9 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := r.fill(ctx, &f, in); err != nil {
 		return err
 	}
+	if r.plan.Spec.Strategy.MaxUnavailable == nil {
+		r.notes = append(r.notes, fmt.Sprintf("The plan has no maxUnavailable. The forecast assumes controller.maxUnavailable=%s of the chart; --max-unavailable gives another value.", &r.flags.unavailable))
+	}
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
@@ -155,7 +162,7 @@ func (r *planRun) checked(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write PartitionPlan %s: %w", r.plan.Name, err)
 	}
-	p, err := r.Ours.PartitionPlans().Patch(ctx, r.plan.Name, types.ApplyPatchType, data, metav1.PatchOptions{
+	_, err = r.Ours.PartitionPlans().Patch(ctx, r.plan.Name, types.ApplyPatchType, data, metav1.PatchOptions{
 		FieldManager: "kubectl-tranche", Force: ptr.To(true), DryRun: []string{metav1.DryRunAll},
 	})
 	switch {
@@ -167,22 +174,24 @@ func (r *planRun) checked(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("check PartitionPlan %s by a dry run: %w", r.plan.Name, err)
 	}
-	created := p.CreationTimestamp
-	if p.ResourceVersion == "" {
-		created = metav1.Time{}
-	}
-	r.plan.CreationTimestamp = created
 	return nil
 }
 
 // input reads what the forecast is made of.
 func (r *planRun) input(ctx context.Context) (in rollout.ForecastInput, err error) {
 	in = rollout.ForecastInput{Plan: r.plan, Unavailable: r.flags.unavailable, Now: r.now()}
-	if in.Target, err = r.target(ctx); err != nil {
-		return in, err
-	}
 	if in.Others, err = read.All[v1beta1.PartitionPlan](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list PartitionPlans: %w", err)
+	}
+	// What a file says of age and status may be of another plan.
+	r.plan.CreationTimestamp, r.plan.Status = metav1.Time{}, v1beta1.PartitionPlanStatus{}
+	for i := range in.Others {
+		if p := &in.Others[i]; p.Name == r.plan.Name {
+			r.plan.CreationTimestamp, r.plan.Status = p.CreationTimestamp, p.Status
+		}
+	}
+	if in.Target, err = r.target(ctx); err != nil {
+		return in, err
 	}
 	if in.Nodes, err = read.All[corev1.Node](ctx, r, ""); err != nil {
 		return in, fmt.Errorf("list Nodes: %w", err)

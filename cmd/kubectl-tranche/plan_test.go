@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -81,7 +82,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 	})
 	return &planRun{
 		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: k, Ours: c}}),
-		flags:   planFlags{file: planFile, unavailable: 1}, plan: p, own: own,
+		flags:   planFlags{file: planFile, unavailable: intstr.FromInt32(1)}, plan: p, own: own,
 	}
 }
 
@@ -106,6 +107,30 @@ func TestPlanDryRun(t *testing.T) {
 	golden.Equal(t, "testdata/plan.json", out.String())
 }
 
+// Of a plan that exists, age and status count, not what the file says of them.
+func TestPlanThatExists(t *testing.T) {
+	var out bytes.Buffer
+	r := newPlanRun(t, &out, blocksNodeC)
+	target, err := r.target(t.Context())
+	require.NoError(t, err)
+	r.plan.CreationTimestamp, r.plan.Status.Revision = metav1.Unix(1, 0), 9
+	_, err = r.input(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, r.plan.CreationTimestamp)
+	assert.Zero(t, r.plan.Status)
+
+	// The revision is known by a hash of an earlier version.
+	older := *r.plan.DeepCopy()
+	older.CreationTimestamp = metav1.Unix(2, 0)
+	older.Status.History = []v1beta1.PlanRevision{{RevisionReference: v1beta1.RevisionReference{Revision: 1, RevisionHash: target.Hash}}}
+	_, err = r.Ours.PartitionPlans().Create(t.Context(), &older, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = r.input(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, older.CreationTimestamp.Unix(), r.plan.CreationTimestamp.Unix())
+	assert.Equal(t, older.Status, r.plan.Status)
+}
+
 // A user with few rights is told what is not known.
 func TestPlanDryRunWithoutRights(t *testing.T) {
 	var out bytes.Buffer
@@ -121,10 +146,10 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), notTried)
 	refuse("list", "gpunodes", forbidden)
 	require.ErrorContains(t, r.run(t.Context()), "list GPUNodes: ")
-	refuse("list", "partitionplans", forbidden)
-	require.ErrorContains(t, r.run(t.Context()), "list PartitionPlans: ")
 	r.own = nil
 	require.EqualError(t, r.run(t.Context()), "PartitionProfile balanced, which PartitionPlan canary names, exists neither in testdata/plan.yaml nor in the cluster")
+	refuse("list", "partitionplans", forbidden)
+	require.ErrorContains(t, r.run(t.Context()), "list PartitionPlans: ")
 	refuse("patch", "partitionplans", apierrors.NewInvalid(schema.GroupKind{Kind: v1beta1.PlanKind}, "canary", nil))
 	require.ErrorContains(t, r.run(t.Context()), "check PartitionPlan canary by a dry run: ")
 	refuse("patch", "partitionplans", apierrors.NewNotFound(schema.GroupResource{}, ""))
@@ -166,7 +191,7 @@ func TestReadPlan(t *testing.T) {
 func TestFlagsOfPlan(t *testing.T) {
 	for want, args := range map[string][]string{
 		"name the file of the plan: kubectl tranche plan -f FILE": {"plan"},
-		"--max-unavailable 0: give 1 or more":                     {"plan", "-f", planFile, "--max-unavailable", "0"},
+		`--max-unavailable is "0": give 1 or more, or 1% to 100%`: {"plan", "-f", planFile, "--max-unavailable", "0"},
 		`unsupported output format "xml": use json or yaml`:       {"plan", "-f", planFile, "-o", "xml"},
 	} {
 		_, err := run(t, args...)

@@ -76,7 +76,7 @@ func newSetProfileCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait; 0: no limit")
 	return cmd
 }
 

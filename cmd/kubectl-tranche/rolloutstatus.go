@@ -61,9 +61,6 @@ func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if _, err := r.read(ctx); err != nil {
 		return err
 	}
-	if timeout == 0 {
-		timeout = -1
-	}
 	live := picture.Live{Out: r.out}
 	waits := waits{what: "PartitionPlan", name: r.plan, most: timeout, failure: errNotComplete, shows: "kubectl tranche rollout status " + r.plan}
 	return until(ctx, r, waits, func(p *v1beta1.PartitionPlan) (bool, error) {

@@ -57,7 +57,7 @@ func newUninstallCommand(o *options) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&check, "check", false, "change nothing: list what of Tranche is in the cluster, and fail if it cannot be uninstalled now")
 	flags.BoolVar(&force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
-	flags.DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
+	flags.DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait; 0: no limit")
 	cmd.MarkFlagsMutuallyExclusive("check", "force")
 	return cmd
 }

@@ -26,7 +26,7 @@ var errNotApplied = errors.New("the profile is not applied")
 type waits struct {
 	// what is the kind, name the object that is watched.
 	what, name string
-	// most is how long to wait, less than 0 for ever.
+	// most is how long to wait. 0: there is no limit.
 	most    time.Duration
 	failure error
 	// shows is the command that shows how it goes on.
@@ -38,7 +38,7 @@ func until[T any, P interface {
 	read.Object[T]
 	metav1.Object
 }](ctx context.Context, from read.Source, w waits, done func(P) (bool, error)) error {
-	if w.most >= 0 {
+	if w.most > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.most)
 		defer cancel()

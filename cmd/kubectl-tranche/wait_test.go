@@ -36,7 +36,7 @@ type waiting struct {
 func startWaiting(ctx context.Context, profile string, n *v1beta1.GPUNode) *waiting {
 	w := &waiting{said: make(lines), done: make(chan error, 1), ours: clientfake.New(n)}
 	r := newRun(nil, nodeNamed("node-a"))
-	r.Ours, r.out, r.flags.timeout = w.ours, w.said, time.Minute
+	r.Ours, r.out, r.flags.timeout = w.ours, w.said, 0
 	go func() { w.done <- r.wait(ctx, profile) }()
 	return w
 }
@@ -141,8 +141,8 @@ func TestWaitIsGivenUp(t *testing.T) {
 
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "spx"))
-	r.flags.timeout = 0
-	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 0s; it goes on: kubectl tranche node node-a shows it")
+	r.flags.timeout = time.Nanosecond
+	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 1ns; it goes on: kubectl tranche node node-a shows it")
 }
 
 func TestWaitForADeletedNode(t *testing.T) {

@@ -37,7 +37,7 @@ type config struct {
 func defaults() controller.Options {
 	return controller.Options{
 		MaxUnavailable: "1",
-		MaxFailures:    "1",
+		MaxFailures:    "0",
 		Deadlines:      state.DefaultDeadlines(),
 		Policy: v1beta1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
@@ -83,7 +83,6 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&o.StartupTaint, "startup-taint", o.StartupTaint, "key of the taint that nodes register with; it is removed when the desired profile is applied; empty: none")
 	flags.Var((*rebootPolicy)(&o.Policy.Reboot), "reboot", "default of switch.reboot in profiles: Never or IfRequired")
 	flags.Var((*followed)(&o.Labels.Projects), "follow-labels", "follow the node labels of another project: mig-parted, device-config-manager, kaiwo or nos, with =NAMESPACE/NAME/KEY for the ConfigMap of its configurations; without it, labels name PartitionProfiles. For device-plugin, =NAMESPACE/NAME is required: each key is a configuration. Can be repeated")
-	flags.BoolVar(&o.Labels.UnlabeledNodes, "device-plugin-unlabeled-nodes", false, "let nodes without the label of NVIDIA's device plugin have a configuration: that of --device-plugin-default-config, or the one named default, or the only one")
 	flags.StringVar(&o.Labels.DefaultConfig, "device-plugin-default-config", "", "name of the configuration of NVIDIA's device plugin for nodes without its label")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines

@@ -23,14 +23,14 @@ func TestFormats(t *testing.T) {
 	}{
 		"mig-parted":                  {"formats.migParted.enabled=true", []string{"--follow-labels=mig-parted"}, ""},
 		"mig-parted with a ConfigMap": {"formats.migParted.enabled=true,formats.migParted.configMap=gpu-operator/mig", []string{"--follow-labels=mig-parted=gpu-operator/mig/config.yaml"}, "gpu-operator/mig"},
-		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig,formats.devicePlugin.defaultConfig=a", nil, ""},
+		"not enabled":                 {"formats.migParted.configMap=gpu-operator/mig", nil, ""},
 		"device config manager":       {"formats.deviceConfigManager.enabled=true,formats.deviceConfigManager.configMap=kube-amd-gpu/dcm,formats.deviceConfigManager.key=x.json", []string{"--follow-labels=device-config-manager=kube-amd-gpu/dcm/x.json"}, "kube-amd-gpu/dcm"},
 		"Kaiwo":                       {"formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo"}, ""},
 		"nos":                         {"formats.nos.enabled=true", []string{"--follow-labels=nos"}, ""},
 		"two":                         {"formats.nos.enabled=true,formats.kaiwo.enabled=true", []string{"--follow-labels=kaiwo", "--follow-labels=nos"}, ""},
-		"device plugin":               {"formats.devicePlugin.unlabeledNodes.enabled=true", []string{"--device-plugin-unlabeled-nodes"}, ""},
+		"device plugin":               {"formats.devicePlugin.defaultConfig=a", []string{"--device-plugin-default-config=a"}, ""},
 		"device plugin, ConfigMap":    {"formats.devicePlugin.configMap=gpu-operator/slices", []string{"--follow-labels=device-plugin=gpu-operator/slices"}, "gpu-operator/slices"},
-		"device plugin, all":          {"formats.devicePlugin.unlabeledNodes.enabled=true,formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.defaultConfig=a", []string{"--follow-labels=device-plugin=gpu-operator/slices", "--device-plugin-unlabeled-nodes", "--device-plugin-default-config=a"}, "gpu-operator/slices"},
+		"device plugin, all":          {"formats.devicePlugin.configMap=gpu-operator/slices,formats.devicePlugin.defaultConfig=a", []string{"--follow-labels=device-plugin=gpu-operator/slices", "--device-plugin-default-config=a"}, "gpu-operator/slices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, render(t, chart, "--set", tt.set))

@@ -71,7 +71,7 @@ func profileCatalog(t *testing.T) map[string]string {
 		for _, g := range gpus {
 			for _, mig := range profile.MIGProfiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      migSupport: Capable\n" + static(mig, 0) + "    extendedResource:\n      device: Partition\n"
+				profiles["all-"+strings.ReplaceAll(mig, "+", ".")] = "  rules:\n  - gpus:\n      migSupport: Capable\n" + static(mig, 0) + "    extendedResource:\n      device: Partition\n      profile: " + mig + "\n"
 			}
 			for memory, modes := range g.Modes {
 				for _, mode := range modes {
@@ -104,7 +104,7 @@ func amd(compute, memory string) string {
 	}
 	if compute != "SPX" {
 		// As AMD's device plugin does by default.
-		text += "    extendedResource:\n      device: Partition\n"
+		text += "    extendedResource:\n      device: Partition\n      profile: " + strings.ToLower(compute) + "\n"
 	}
 	return text
 }

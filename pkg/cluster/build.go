@@ -100,7 +100,7 @@ func (n *Node) NotReady() bool { return n.Ready != nil && !*n.Ready }
 func (n *Node) State() string {
 	var states []string
 	if n.NotReady() {
-		states = append(states, "NotReady")
+		states = append(states, names.ReasonNotReady)
 	}
 	if n.Cordoned {
 		states = append(states, "cordoned")

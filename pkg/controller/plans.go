@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
+	"github.com/tranche-dev/tranche/pkg/rollout"
 )
 
 // decideAfter is how long changes are collected before the plans are decided again.
@@ -93,20 +95,11 @@ func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reco
 
 // ParseLimits reads the limits of nodes without a plan: numbers, or percentages of them.
 func ParseLimits(maxUnavailable, maxFailures string) (most, failures intstr.IntOrString, err error) {
-	if maxFailures == "" {
-		maxFailures = "0"
+	if most, err = rollout.ParseLimit(maxUnavailable, 1); err != nil {
+		return most, failures, fmt.Errorf("the number of nodes that may be unavailable %w", err)
 	}
-	most, failures = intstr.Parse(maxUnavailable), intstr.Parse(maxFailures)
-	if !within(&most, 1) {
-		return most, failures, fmt.Errorf("the number of nodes that may be unavailable is %q: give 1 or more, or 1%% to 100%%", maxUnavailable)
-	}
-	if !within(&failures, 0) {
-		return most, failures, fmt.Errorf("the number of nodes that may fail is %q: give 0 or more, or 0%% to 100%%", maxFailures)
+	if failures, err = rollout.ParseLimit(cmp.Or(maxFailures, "0"), 0); err != nil {
+		return most, failures, fmt.Errorf("the number of nodes that may fail %w", err)
 	}
 	return most, failures, nil
-}
-
-func within(v *intstr.IntOrString, least int) bool {
-	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, false)
-	return err == nil && n >= least && (v.Type == intstr.Int || n <= 100)
 }

@@ -30,6 +30,8 @@ type vendorWatch struct {
 	follow *follow.Follower
 	// watches has the running health watches.
 	watches map[gpu.Vendor]*healthWatch
+	// unknown is what was last said about an unknown value of the label for upgrades.
+	unknown string
 }
 
 // healthWatch is a running WatchHealth.
@@ -64,6 +66,11 @@ func (p *plugin) watchVendors(ctx context.Context) {
 
 // step releases the drivers that are to be upgraded, and opens those that can be opened.
 func (w *vendorWatch) step(ctx context.Context) {
+	if unknown := w.node.UnknownUpgrade(); unknown != w.unknown {
+		if w.unknown = unknown; unknown != "" {
+			w.events.Warn(ctx, names.EventLabelIgnored, unknown)
+		}
+	}
 	for vendor, signal := range w.node.Upgrades() {
 		if o := w.drivers.Find(vendor); o != nil && o.Driver != nil {
 			w.release(ctx, o, signal)

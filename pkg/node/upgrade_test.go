@@ -89,6 +89,10 @@ func TestDriverUpgrade(t *testing.T) {
 	all := m.awaitPublished()
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
+	m.label(names.LabelDriverUpgrade, "true")
+	nodetest.AwaitEvent(t, m.api, "LabelIgnored", "The label tranche.dev/driver-upgrade=true of this node releases no driver, so do not replace one yet: the value can be all, ")
+	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
+
 	m.label(names.LabelDriverUpgrade, names.DriverUpgradeAll)
 	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, which the node's label tranche.dev/driver-upgrade=all requests")
 	require.Eventually(t, func() bool { return tainted(t, m.api, names.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")

@@ -11,20 +11,26 @@ import (
 // noDevice is the kind of an extended resource that means no device.
 const noDevice v1beta1.ExtendedResourceDevice = "None"
 
-// meaning is what the vendor's extended resource means with the layout of the GPU. A GPU that is
-// not offered in partitions alone has whole GPUs or their replicas instead of partitions, as with
-// strategy single of NVIDIA's device plugin.
+// auto reports whether the layout of the GPU decides which device an extended resource stands for.
+func auto(r v1beta1.ExtendedResource) bool {
+	return r.Device == v1beta1.DeviceAuto || r.Device == v1beta1.DeviceAutoReplica
+}
+
+// meaning is what the vendor's extended resource means with the layout of the GPU. AutoReplica keeps
+// its name for a share of a partition.
 func (d Desired) meaning() v1beta1.ExtendedResource {
 	r := d.ExtendedResource
-	if r.Profile != "" || r.Device != v1beta1.DevicePartition && r.Device != v1beta1.DevicePartitionReplica {
+	if !auto(r) {
 		return r
 	}
 	switch profiles := d.Layout.partitions(); {
 	case len(profiles) > 1:
 		return v1beta1.ExtendedResource{Device: noDevice}
+	case len(profiles) == 1 && r.Device == v1beta1.DeviceAuto:
+		return v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: profiles[0]}
 	case len(profiles) == 1:
 		return v1beta1.ExtendedResource{Device: r.Device, Profile: profiles[0]}
-	case r.Device == v1beta1.DevicePartitionReplica:
+	case r.Device == v1beta1.DeviceAutoReplica:
 		return v1beta1.ExtendedResource{Device: v1beta1.DeviceGPUReplica}
 	}
 	return v1beta1.ExtendedResource{Device: v1beta1.DeviceGPU}
@@ -41,7 +47,7 @@ func (d Desired) Means(p gpu.Placement) bool {
 		return replica && whole
 	case v1beta1.DevicePartition:
 		return p.Share == nil && !whole && p.Profile == r.Profile
-	case v1beta1.DevicePartitionReplica:
+	case v1beta1.DeviceAutoReplica:
 		return replica && !whole && p.Profile == r.Profile
 	}
 	return p.Type == gpu.TypeGPU
@@ -74,7 +80,7 @@ func (d Desired) SharedPartitions() []SharedPartition {
 	for _, profile := range d.Partitions {
 		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
 	}
-	if r := d.meaning(); r.Device == v1beta1.DevicePartitionReplica {
+	if r := d.meaning(); r.Device == v1beta1.DeviceAutoReplica {
 		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == r.Profile })
 		if i < 0 {
 			all = append(all, SharedPartition{Profile: r.Profile})

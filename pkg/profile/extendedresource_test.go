@@ -28,8 +28,8 @@ func TestMeans(t *testing.T) {
 	static := func(p ...gpu.Placement) Layout {
 		return Layout{Partitioning: PartitioningStatic, Static: p}
 	}
-	only := v1beta1.ExtendedResource{Device: v1beta1.DevicePartition}
-	replica := v1beta1.ExtendedResource{Device: v1beta1.DevicePartitionReplica}
+	only := v1beta1.ExtendedResource{Device: v1beta1.DeviceAuto}
+	replica := v1beta1.ExtendedResource{Device: v1beta1.DeviceAutoReplica}
 	for name, test := range map[string]struct {
 		resource v1beta1.ExtendedResource
 		layout   Layout
@@ -94,15 +94,15 @@ func TestSharedPartitions(t *testing.T) {
 	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: gpu.Bases(), Replicas: 10}, {Profile: "3g.40gb", Bases: gpu.Bases(), Replicas: 4}}, d.SharedPartitions())
 	assert.True(t, d.MIGReplicas)
 
-	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, extendedResource: {device: PartitionReplica}}")
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
 	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: gpu.Bases(), Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
 
-	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, extendedResource: {device: PartitionReplica}}")
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
 	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Bases: gpu.Bases(), Replicas: 4}}, d.SharedPartitions())
 
-	d, err = resolved("{sharing: {replicas: 4}, extendedResource: {device: PartitionReplica}}")
+	d, err = resolved("{sharing: {replicas: 4}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
 	assert.Empty(t, d.SharedPartitions(), "on demand it is a replica of the whole GPU")
 	assert.Equal(t, "a replica of the whole GPU", d.ExtendedResourceText())
@@ -112,17 +112,17 @@ func TestSharedPartitions(t *testing.T) {
 // NVIDIA's device plugin.
 func TestOnlyPartitionIsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ machine, rules, want string }{
-		"several profiles": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}, {profile: 1g}]}, extendedResource: {device: Partition}}",
-			"is Partition, and the GPU has partitions of several profiles (1g.10gb, 3g.40gb): name one in profile"},
-		"two kinds of GPUs": {"h100x8", "{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {device: Partition}}, {extendedResource: {device: Partition}}",
-			"is Partition, which means the whole GPU here and a partition 1g.10gb on GPU gpu-0000-1b-00-0: name the profile, or partition the GPUs alike"},
-		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, extendedResource: {device: PartitionReplica}}",
-			"is PartitionReplica, and partitions with extra engines (1g.10gb+me) are not shared"},
+		"several profiles": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}, {profile: 1g}]}, extendedResource: {device: Auto}}",
+			"is Auto, and the GPU has partitions of several profiles (1g.10gb, 3g.40gb): use device Partition with one of them"},
+		"two kinds of GPUs": {"h100x8", "{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {device: Auto}}, {extendedResource: {device: Auto}}",
+			"is Auto, which means the whole GPU here and a partition 1g.10gb on GPU gpu-0000-1b-00-0: use device Partition, or partition the GPUs alike"},
+		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, extendedResource: {device: AutoReplica}}",
+			"is AutoReplica, and partitions with extra engines (1g.10gb+me) are not shared"},
 	} {
 		_, err := fromRules(t, "["+test.rules+"]").Resolve(machine(t, test.machine), nil)
 		assert.ErrorContains(t, err, test.want, name)
 	}
-	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, xcp: {computePartition: CPX}, extendedResource: {device: Partition}}]").
+	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, xcp: {computePartition: CPX}, extendedResource: {device: Auto}}]").
 		Resolve(machine(t, "h100x2-mi300x2"), nil)
 	assert.NoError(t, err, "each vendor has its own resource")
 }

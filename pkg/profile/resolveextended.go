@@ -14,8 +14,8 @@ func (r *resolver) extendedResource(g *gpu.GPU, path string, resolved Desired) {
 	device := strict.Key(path, "device")
 	switch {
 	case meaning.Device == noDevice:
-		r.add(device, g, "is %s, and the GPU has partitions of several profiles (%s): name one in profile", own.Device, strings.Join(resolved.Layout.partitions(), ", "))
-	case own.Device == v1beta1.DevicePartitionReplica && strings.Contains(meaning.Profile, "+"):
+		r.add(device, g, "is %s, and the GPU has partitions of several profiles (%s): use device Partition with one of them", own.Device, strings.Join(resolved.Layout.partitions(), ", "))
+	case own.Device == v1beta1.DeviceAutoReplica && strings.Contains(meaning.Profile, "+"):
 		r.add(device, g, "is %s, and partitions with extra engines (%s) are not shared", own.Device, meaning.Profile)
 	case own.Device == v1beta1.DeviceGPUReplica:
 		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
@@ -37,7 +37,7 @@ func (r *resolver) extendedResource(g *gpu.GPU, path string, resolved Desired) {
 	}
 }
 
-// onePerNode refuses Partition and PartitionReplica if the extended resource would mean different
+// onePerNode refuses Auto and AutoReplica if the extended resource would mean different
 // things on the GPUs of a vendor. NVIDIA's device plugin refuses such nodes with strategy single.
 func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[string]Desired) {
 	first := map[gpu.Vendor]*gpu.GPU{}
@@ -45,7 +45,7 @@ func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[str
 		g := &gpus[i]
 		d := resolved[g.PCIAddress]
 		own := d.ExtendedResource
-		if single := own.Profile == "" && (own.Device == v1beta1.DevicePartition || own.Device == v1beta1.DevicePartitionReplica); !single {
+		if !auto(own) {
 			continue
 		}
 		one := first[g.Vendor]
@@ -55,7 +55,7 @@ func (r *resolver) onePerNode(gpus []gpu.GPU, selected []*rule, resolved map[str
 		}
 		// Several profiles on one GPU are refused elsewhere.
 		if a, b := resolved[one.PCIAddress].meaning(), d.meaning(); a != b && a.Device != noDevice && b.Device != noDevice {
-			r.add(strict.Key(strict.Key(selected[i].path, "extendedResource"), "device"), g, "is %s, which means %s here and %s on GPU %s: name the profile, or partition the GPUs alike",
+			r.add(strict.Key(strict.Key(selected[i].path, "extendedResource"), "device"), g, "is %s, which means %s here and %s on GPU %s: use device Partition, or partition the GPUs alike",
 				own.Device, meaningText(b), meaningText(a), one.Name())
 		}
 	}
@@ -68,7 +68,7 @@ func meaningText(r v1beta1.ExtendedResource) string {
 		return "a replica of the whole GPU"
 	case v1beta1.DevicePartition:
 		return "a partition " + r.Profile
-	case v1beta1.DevicePartitionReplica:
+	case v1beta1.DeviceAutoReplica:
 		return "a replica of a partition " + r.Profile
 	case noDevice:
 		return "nothing, because the GPU has partitions of several profiles: ask for nvidia.com/mig-<profile> (MIG strategy mixed), or partition the GPU into one profile"

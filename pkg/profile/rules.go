@@ -37,6 +37,7 @@ func rules(problems *strict.Problems, profile string, in []v1beta1.Rule) []rule 
 		if r.unchanged && r.xcp != nil {
 			c.Add(strict.Key(path, "xcp"), bothChange)
 		}
+		c.withoutEffect(path, &in[i], r.gpu)
 		out = append(out, r)
 	}
 	return out
@@ -212,20 +213,20 @@ func (c *compiler) partitionReplicas(path string, p *v1beta1.SharedPartitions, g
 	}
 }
 
-var extendedResourceDevices = []string{string(v1beta1.DeviceGPU), string(v1beta1.DeviceGPUReplica), string(v1beta1.DevicePartition), string(v1beta1.DevicePartitionReplica)}
+var extendedResourceDevices = []string{string(v1beta1.DeviceGPU), string(v1beta1.DeviceGPUReplica), string(v1beta1.DevicePartition), string(v1beta1.DeviceAuto), string(v1beta1.DeviceAutoReplica)}
 
 func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *Desired) {
 	g.ExtendedResource = r
 	device, profile := strict.Key(path, "device"), strict.Key(path, "profile")
 	switch r.Device {
-	case v1beta1.DeviceGPU, v1beta1.DevicePartition:
+	case v1beta1.DeviceGPU, v1beta1.DevicePartition, v1beta1.DeviceAuto:
 	case v1beta1.DeviceGPUReplica:
 		if !g.Shared {
 			c.Add(device, "is GPUReplica, and sharing.wholeGPUs is false: there are no replicas")
 		}
-	case v1beta1.DevicePartitionReplica:
+	case v1beta1.DeviceAutoReplica:
 		if g.Strategy == gpu.MPS {
-			c.Add(device, "is PartitionReplica, and strategy MPS is for whole GPUs; use TimeSlicing")
+			c.Add(device, "is AutoReplica, and strategy MPS is for whole GPUs; use TimeSlicing, or GPUReplica")
 		}
 	case "":
 		c.Add(device, "is missing; it can be %s", strings.Join(extendedResourceDevices, ", "))
@@ -233,9 +234,9 @@ func (c *compiler) extendedResource(path string, r v1beta1.ExtendedResource, g *
 		c.oneOf(device, string(r.Device), extendedResourceDevices)
 	}
 	switch vendor := vendorOf(r.Profile); {
+	case (r.Profile == "") == (r.Device == v1beta1.DevicePartition):
+		c.Add(profile, "is for device: Partition, which needs it")
 	case r.Profile == "":
-	case r.Device != v1beta1.DevicePartition:
-		c.Add(profile, "is for device: Partition only")
 	case vendor == "":
 		c.unknownProfile(profile, r.Profile)
 	default:

@@ -59,17 +59,17 @@ func TestOldNamesFillANode(t *testing.T) {
 	}{
 		"whole GPUs":                    {"H100-80GB", "{}", "nvidia.com/gpu", 2, ""},
 		"replicas":                      {"H100-80GB", "{extendedResource: {device: GPUReplica}}", "nvidia.com/gpu", 20, "-fraction-share"},
-		"partitions":                    {"H100-80GB", "{" + sevenOnes + ", extendedResource: {device: Partition}}", "nvidia.com/gpu", 14, "-mig-1g-10gb-"},
+		"partitions":                    {"H100-80GB", "{" + sevenOnes + ", extendedResource: {device: Auto}}", "nvidia.com/gpu", 14, "-mig-1g-10gb-"},
 		"shares":                        {"H100-80GB", "{}", "nvidia.com/gpu.shared", 20, "-fraction-share"},
-		"seven slices, ten replicas":    {"A100-40GB", "{" + sevenOnes + ", sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: PartitionReplica}}", "nvidia.com/gpu", 140, "-mig-1g-5gb-"},
-		"partitions, without MIG":       {"L4-24GB", "{extendedResource: {device: Partition}}", "nvidia.com/gpu", 2, ""},
-		"replicas, without MIG":         {"L4-24GB", "{extendedResource: {device: PartitionReplica}, sharing: {replicas: 4}}", "nvidia.com/gpu", 8, "-fraction-share"},
+		"seven slices, ten replicas":    {"A100-40GB", "{" + sevenOnes + ", sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: AutoReplica}}", "nvidia.com/gpu", 140, "-mig-1g-5gb-"},
+		"partitions, without MIG":       {"L4-24GB", "{extendedResource: {device: Auto}}", "nvidia.com/gpu", 2, ""},
+		"replicas, without MIG":         {"L4-24GB", "{extendedResource: {device: AutoReplica}, sharing: {replicas: 4}}", "nvidia.com/gpu", 8, "-fraction-share"},
 		"partitions by their name":      {"H100-80GB", "{" + sevenOnes + "}", "nvidia.com/mig-1g.10gb", 14, "-mig-1g-10gb-"},
 		"on demand":                     {"H100-80GB", "{}", "nvidia.com/mig-1g.10gb", 14, "-mig-1g-10gb-"},
 		"replicas by the name":          {"H100-80GB", "{" + sevenOnes + ", sharing: {partitions: {profiles: [1g.10gb], units: [Memory, Fraction], extendedResource: {device: PartitionReplica}, replicas: [{profile: 1g.10gb, count: 4}]}}}", "nvidia.com/mig-1g.10gb", 56, "-fraction-share"},
 		"not shared by the name":        {"H100-80GB", "{" + sevenOnes + ", sharing: {partitions: {profiles: [1g.10gb], units: [Memory, Fraction]}}}", "nvidia.com/mig-1g.10gb", 14, "-mig-1g-10gb-"},
 		"mixed serves no whole GPU":     {"H100-80GB", "{" + sevenOnes + "}", "nvidia.com/gpu", 0, ""},
-		"single serves no mig resource": {"H100-80GB", "{" + sevenOnes + ", extendedResource: {device: Partition}}", "nvidia.com/mig-1g.10gb", 0, ""},
+		"single serves no mig resource": {"H100-80GB", "{" + sevenOnes + ", extendedResource: {device: Auto}}", "nvidia.com/mig-1g.10gb", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, classes := byOldName(t, test.model, 2, test.rule)
@@ -84,7 +84,7 @@ func TestOldNamesFillANode(t *testing.T) {
 
 // One container with several: the scheduler makes one request with a count.
 func TestOldNamesByCount(t *testing.T) {
-	c, classes := byOldName(t, "H100-80GB", 2, "{mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {device: Partition}}")
+	c, classes := byOldName(t, "H100-80GB", 2, "{mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {device: Auto}}")
 	seven := c.ask(allocator.Request("container-0-request-0", classes["nvidia.com/gpu"], 7))
 	require.NotNil(t, seven)
 	devices := seven.Devices()
@@ -94,7 +94,7 @@ func TestOldNamesByCount(t *testing.T) {
 	assert.Nil(t, c.one(classes["nvidia.com/gpu"]))
 
 	// The allocator of Kubernetes 1.37 takes each device once for a request, also a share.
-	c, classes = byOldName(t, "H100-80GB", 1, "{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 2}, extendedResource: {device: PartitionReplica}}")
+	c, classes = byOldName(t, "H100-80GB", 1, "{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 2}, extendedResource: {device: AutoReplica}}")
 	assert.Nil(t, c.ask(allocator.Request("container-0-request-0", classes["nvidia.com/gpu"], 8)))
 	assert.NotNil(t, c.ask(allocator.Request("container-0-request-0", classes["nvidia.com/gpu"], 7)))
 	assert.Len(t, c.fill(classes["nvidia.com/gpu"]), 7)

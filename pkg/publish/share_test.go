@@ -123,13 +123,15 @@ func TestNoShares(t *testing.T) {
 // replicas or for partitions, and for nothing beside them.
 func TestExtendedResourceMeansWhatTheSettingsSay(t *testing.T) {
 	for kind, want := range map[v1beta1.ExtendedResourceDevice][]string{
-		v1beta1.DeviceGPU:              {""},
-		v1beta1.DeviceGPUReplica:       {"-fraction-share"},
-		v1beta1.DevicePartition:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
-		v1beta1.DevicePartitionReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
+		v1beta1.DeviceGPU:         {""},
+		v1beta1.DeviceGPUReplica:  {"-fraction-share"},
+		v1beta1.DevicePartition:   {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		v1beta1.DeviceAuto:        {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+		v1beta1.DeviceAutoReplica: {"-mig-3g-40gb-4-fraction-share", "-mig-3g-40gb-0-fraction-share"},
 	} {
 		c := everyShare("3g.40gb")
 		c.ExtendedResource = v1beta1.ExtendedResource{Device: kind, Profile: "3g.40gb"}
+		c.Layout.Partitioning, c.Layout.NoWhole, c.Layout.Profiles = profile.PartitioningDynamic, true, []string{"3g.40gb"}
 		gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c)
 		gpus[0].ExtendedResource = "nvidia.com/gpu"
 		var got []string

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -23,8 +24,9 @@ type ForecastInput struct {
 	Others   []v1beta1.PartitionPlan
 	Nodes    []corev1.Node
 	GPUNodes []v1beta1.GPUNode
-	// Unavailable is how many nodes may be switched at once if the plan does not say.
-	Unavailable int
+	// Unavailable is how many nodes may be switched at once if the plan does not say: a number, or
+	// a percentage of the plan's nodes.
+	Unavailable intstr.IntOrString
 	Now         time.Time
 }
 
@@ -37,8 +39,9 @@ type Forecast struct {
 	// Others are selected nodes that would not be switched.
 	Others []OtherNode `json:"otherNodes,omitempty"`
 	Steps  int         `json:"stepCount"`
-	// MaxFailures is how many nodes may fail.
-	MaxFailures int `json:"maxFailures"`
+	// MaxUnavailable is how many nodes may be switched at once, MaxFailures how many may fail.
+	MaxUnavailable int `json:"maxUnavailable"`
+	MaxFailures    int `json:"maxFailures"`
 	// Approvals is how many steps wait for an approval, which takes no time here.
 	Approvals int `json:"approvalCount"`
 	// Switch is the mean duration of the Observed switches, the last ones to the profile, or
@@ -47,9 +50,6 @@ type Forecast struct {
 	Observed int             `json:"observedSwitchCount"`
 	// Ends is when the last node would be done, nil: not known.
 	Ends *time.Time `json:"estimatedCompletionTime,omitempty"`
-
-	// eligible is how many nodes can get the profile.
-	eligible int
 }
 
 // ForecastNode is a node that would be switched.
@@ -119,7 +119,6 @@ func Predict(in ForecastInput) (Forecast, error) {
 	slices.SortFunc(out.Others, func(a, b OtherNode) int { return cmp.Compare(a.Name, b.Name) })
 	strategy := &in.Plan.Spec.Strategy
 	Ordered(nodes, strategy.Order)
-	out.eligible = eligible
 	steps := stepsOf(strategy, eligible)
 	out.Steps = len(steps)
 	for i, n := range nodes {
@@ -129,6 +128,7 @@ func Predict(in ForecastInput) (Forecast, error) {
 		}
 		out.Nodes = append(out.Nodes, ForecastNode{Name: n.Name, Step: step})
 	}
+	out.MaxUnavailable = max(1, Scaled(cmp.Or(strategy.MaxUnavailable, &in.Unavailable), eligible, false))
 	out.MaxFailures = Scaled(&strategy.MaxFailures, eligible, false)
 	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.ProfileName)
 	for _, s := range steps {
@@ -139,9 +139,6 @@ func Predict(in ForecastInput) (Forecast, error) {
 	return out, nil
 }
 
-// reasonNotReady is the reason of a node that is not ready.
-const reasonNotReady = "NotReady"
-
 // notSwitched says why a selected node would not be switched, with an empty reason: it would be. counts reports
 // whether it is one of those that can get the target.
 func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (reason, why string, counts bool) {
@@ -150,7 +147,7 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (rea
 	}
 	for i := range in.Others {
 		if p := &in.Others[i]; p.Name != in.Plan.Name && in.precedes(p) && Gives(p) && Selects(p, node) {
-			return names.ReasonSuperseded, fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
+			return names.ReasonPlanOverridden, fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
 	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.ProfileName != "" {
@@ -171,7 +168,7 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (rea
 	case len(s.Node.OtherSystems) > 0:
 		return names.ReasonOtherSystem, "another system serves its GPUs: " + s.Node.OtherSystems[0].Message, true
 	case !NodeReady(node):
-		return reasonNotReady, "it is not ready", true
+		return names.ReasonNotReady, "it is not ready", true
 	}
 	return "", "", true
 }

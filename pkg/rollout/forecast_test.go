@@ -23,7 +23,7 @@ const zone = corev1.LabelTopologyZone
 // ten minutes.
 func fleet(n int) ForecastInput {
 	in := ForecastInput{
-		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new", NodeSelector: &v1beta1.NodeSelector{}}}, Unavailable: 1,
+		Plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "canary"}, Spec: v1beta1.PartitionPlanSpec{ProfileName: "new", NodeSelector: &v1beta1.NodeSelector{}}}, Unavailable: intstr.FromInt32(1),
 		Target: v1beta1.ProfileSnapshot{ProfileName: "new", Hash: "hash-new"}, Now: gpunodes.Now,
 	}
 	for i := range n {
@@ -100,10 +100,10 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 		{"node-3", names.ReasonApplied, "it has the profile already"},
 		{"node-4", names.ReasonControlPlaneNotNamed, "it belongs to the control plane"},
 		{"node-5", names.ReasonNoReport, "its plugin has not reported yet"},
-		{"node-6", "NotReady", "it is not ready"},
+		{"node-6", names.ReasonNotReady, "it is not ready"},
 		{"node-7", names.ReasonPaused, "spec.paused of its GPUNode is true"},
 		{"node-8", names.ReasonPlanOverridden, "its label nvidia.com/mig.config=some has precedence"},
-		{"node-9", names.ReasonSuperseded, "plan urgent has it, with priority 5"},
+		{"node-9", names.ReasonPlanOverridden, "plan urgent has it, with priority 5"},
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
@@ -144,16 +144,17 @@ func TestEstimate(t *testing.T) {
 		want   time.Duration
 	}{
 		"one after the other": {func(*ForecastInput) {}, 60 * minute},
-		"two at once":         {func(in *ForecastInput) { in.Unavailable = 2 }, 30 * minute},
+		"two at once":         {func(in *ForecastInput) { in.Unavailable = intstr.FromInt32(2) }, 30 * minute},
+		"two of five":         {func(in *ForecastInput) { in.Unavailable = intstr.FromString("40%") }, 30 * minute},
 		"by the plan": {func(in *ForecastInput) {
 			in.Plan.Spec.Strategy.MaxUnavailable = ptr.To(intstr.FromString("50%"))
 		}, 20 * minute},
 		"one of a zone": {func(in *ForecastInput) {
-			in.Unavailable = 6
+			in.Unavailable = intstr.FromInt32(6)
 			in.Plan.Spec.Strategy.TopologyLimits = []v1beta1.TopologyLimit{{TopologyKey: zone, MaxUnavailable: intstr.FromInt32(1)}}
 		}, 30 * minute},
 		"one of a zone and of a rack": {func(in *ForecastInput) {
-			in.Unavailable = 6
+			in.Unavailable = intstr.FromInt32(6)
 			for i := range in.Nodes { // Three racks, each in both zones.
 				in.Nodes[i].Labels["rack"] = string(rune('a' + i/2))
 			}
@@ -162,11 +163,11 @@ func TestEstimate(t *testing.T) {
 			}
 		}, 20 * minute},
 		"steps are waited for": {func(in *ForecastInput) {
-			in.Unavailable = 6
+			in.Unavailable = intstr.FromInt32(6)
 			in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromInt32(3))
 		}, 30 * minute},
 		"soak": {func(in *ForecastInput) {
-			in.Unavailable = 6
+			in.Unavailable = intstr.FromInt32(6)
 			in.Plan.Spec.Strategy.Steps = []v1beta1.RolloutStep{{Nodes: intstr.FromInt32(1), Soak: metav1.Duration{Duration: time.Hour}, Approval: true}}
 		}, 80 * minute},
 		// It is 13:57. Two nodes start in the window, each later pair the next days.

@@ -62,10 +62,7 @@ type schedule struct {
 
 func newSchedule(f *Forecast, in ForecastInput) *schedule {
 	strategy := &in.Plan.Spec.Strategy
-	c := &schedule{takes: max(f.Switch.Duration, time.Millisecond), limit: max(1, in.Unavailable), running: map[string]time.Time{}, limits: map[domain]int{}, zones: map[string][]domain{}}
-	if m := strategy.MaxUnavailable; m != nil {
-		c.limit = max(1, Scaled(m, f.eligible, false))
-	}
+	c := &schedule{takes: max(f.Switch.Duration, time.Millisecond), limit: f.MaxUnavailable, running: map[string]time.Time{}, limits: map[domain]int{}, zones: map[string][]domain{}}
 	for i := range strategy.TopologyLimits {
 		c.limitZones(in, &strategy.TopologyLimits[i])
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -205,4 +206,14 @@ func Scaled(of *intstr.IntOrString, nodes int, up bool) int {
 		return 0
 	}
 	return n
+}
+
+// ParseLimit reads a limit of nodes: a number from least on, or a percentage up to 100%.
+func ParseLimit(limit string, least int) (intstr.IntOrString, error) {
+	v := intstr.Parse(limit)
+	n, err := intstr.GetScaledValueFromIntOrPercent(&v, 100, false)
+	if err != nil || n < least || v.Type == intstr.String && n > 100 {
+		return v, fmt.Errorf("is %q: give %d or more, or %d%% to 100%%", limit, least, least)
+	}
+	return v, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ type Config struct {
 	Scheduler  string
 	// Force uninstalls even if pods hold GPUs, GPUs are being changed, or nodes do not respond.
 	Force bool
-	// Deadline is the time for the plugins to withdraw their GPUs and terminate.
+	// Deadline is the time for the plugins to withdraw their GPUs and terminate. 0: no limit.
 	Deadline time.Duration
 	// Out receives messages. Progress, which may be nil, is called with what Run waits for.
 	Out      io.Writer
@@ -100,6 +101,9 @@ func (c *Config) name(set *appsv1.DaemonSet) {
 func Run(ctx context.Context, c Config) error {
 	if c.Look == 0 {
 		c.Look = lookInterval
+	}
+	if c.Deadline == 0 {
+		c.Deadline = math.MaxInt64
 	}
 	if err := c.refuse(ctx); err != nil {
 		return err

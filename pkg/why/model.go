@@ -5,6 +5,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -76,7 +77,7 @@ const (
 	Terminating State = "Terminating"
 	// Unscheduled and NotReady are states of pods in the explanation of their owner.
 	Unscheduled State = "Unscheduled"
-	NotReady    State = "NotReady"
+	NotReady    State = names.ReasonNotReady
 	// Suspended: spec.suspend of an owner is true, and Kueue does not manage it.
 	Suspended State = "Suspended"
 	// NotAdmitted: Kueue has not admitted it, for the reason in Workload.

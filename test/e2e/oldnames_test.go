@@ -18,7 +18,7 @@ import (
 )
 
 // sevenSlices divides each GPU in seven, and nvidia.com/gpu is one of ten replicas of one.
-const sevenSlices = `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}, sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: PartitionReplica}}`
+const sevenSlices = `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}, sharing: {replicas: 10, failRequestsGreaterThanOne: true}, extendedResource: {device: AutoReplica}}`
 
 // requesting is a pod as for NVIDIA's device plugin.
 func requesting(name, resourceName string, count int) *corev1.Pod {

@@ -54,6 +54,6 @@ func uninstallCommand(version string) *cobra.Command {
 	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: none")
 	flags.StringVar(&config.Scheduler, "scheduler", "", "Deployment and Lease of the second scheduler; empty: none")
 	flags.BoolVar(&config.Force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
-	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs and to end")
+	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs and to end; 0: no limit")
 	return cmd
 }

@@ -39,7 +39,7 @@ const (
 	// Unhealthy: something is wrong with GPUs.
 	Unhealthy State = "Unhealthy"
 	// NotReady: the kubelet says that the node is not ready, or says nothing.
-	NotReady State = "NotReady"
+	NotReady State = names.ReasonNotReady
 	// Gone: claims hold devices of the node, and it does not publish these GPUs.
 	Gone State = "Gone"
 )

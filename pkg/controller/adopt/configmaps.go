@@ -155,8 +155,11 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 // sharing returns the configuration of the device plugin for a node with these labels, or nil if there is none.
 func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]string) (found *formats.Profile, problem string, err error) {
 	c, followed := m.config.Projects[DevicePlugin]
-	label := of[names.LabelDevicePluginConfig]
-	if !followed || label == "" && !m.config.UnlabeledNodes {
+	what, value := "the node's label "+names.LabelDevicePluginConfig, of[names.LabelDevicePluginConfig]
+	if value == "" {
+		what, value = "the default configuration of the device plugin", m.config.DefaultConfig
+	}
+	if !followed || value == "" {
 		return nil, "", nil
 	}
 	all, err := m.read(ctx, live, wanted{c, DevicePlugin})
@@ -168,23 +171,20 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 	case len(all.profiles) == 0:
 		return nil, "", nil // The label can be left over from a device plugin.
 	}
-	choices := make([]string, 0, len(all.profiles))
+	var others []string
 	for i := range all.profiles {
-		choices = append(choices, all.profiles[i].Original)
+		p := &all.profiles[i]
+		switch {
+		case p.Original != strings.TrimSuffix(value, yamlFile):
+			others = append(others, p.Original)
+		case p.Err != nil:
+			return nil, p.Err.Error(), nil //nolint:nilerr // it is the problem of the configuration
+		default:
+			return p, "", nil
+		}
 	}
-	slices.Sort(choices)
-	chosen, err := formats.ChooseDevicePluginConfig(strings.TrimSuffix(label, yamlFile), strings.TrimSuffix(m.config.DefaultConfig, yamlFile), choices)
-	if err != nil {
-		return nil, err.Error(), nil //nolint:nilerr // what is wrong is in the ConfigMap or on the node
-	}
-	i := slices.IndexFunc(all.profiles, func(p formats.Profile) bool { return p.Original == chosen })
-	switch {
-	case i < 0:
-		return nil, "", nil
-	case all.profiles[i].Err != nil:
-		return nil, all.profiles[i].Err.Error(), nil //nolint:nilerr // it is the problem of the configuration
-	}
-	return &all.profiles[i], "", nil
+	slices.Sort(others)
+	return nil, fmt.Sprintf("%s is %q, which does not exist; existing ones: %s", what, value, strings.Join(others, ", ")), nil
 }
 
 // yamlFile is the optional extension of the device plugin's files. A label can have it.

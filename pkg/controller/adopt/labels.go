@@ -48,10 +48,9 @@ type Config struct {
 	// Projects are the followed ones, each with the ConfigMap of its configurations. With the
 	// zero value, labels name PartitionProfiles.
 	Projects map[Project]ConfigMap
-	// UnlabeledNodes: nodes without the label of the device plugin have a configuration, too:
-	// the one named DefaultConfig, or, if that is empty, the one named default or the only one.
-	UnlabeledNodes bool
-	DefaultConfig  string
+	// DefaultConfig is the configuration of the device plugin for nodes without its label. Empty:
+	// none.
+	DefaultConfig string
 }
 
 // labels are the labels by which a project says how GPUs are partitioned.

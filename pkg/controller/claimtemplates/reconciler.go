@@ -49,6 +49,8 @@ type Reconciler struct {
 	unused map[types.NamespacedName]time.Time
 	// told are the pods that were told of something, by namespace.
 	told map[string]map[types.UID]bool
+	// unknown are the last values of the label that were none of Projects, by namespace.
+	unknown map[string]string
 }
 
 // Reconcile brings the templates of the namespace in line with its pods.
@@ -68,6 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.forgetPods(name, pods.Items)
 	project := namespace.Labels[names.LabelTranslate]
+	r.warnUnknown(&namespace, project)
 	if slices.Contains(r.Projects, names.TranslateKAI) {
 		r.warnIgnored(name, project, pods.Items)
 	}
@@ -251,4 +254,5 @@ func (r *Reconciler) forget(namespace string) {
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.unused, func(key types.NamespacedName, _ time.Time) bool { return key.Namespace == namespace })
 	delete(r.told, namespace)
+	delete(r.unknown, namespace)
 }

@@ -287,6 +287,18 @@ func TestAnnotationsThatNobodyReads(t *testing.T) {
 	assert.Empty(t, w.told(), "the chart does not translate KAI's annotations")
 }
 
+func TestLabelThatTranslatesNothing(t *testing.T) {
+	w := newWorld(t, "KAI")
+	w.reconcile()
+	w.reconcile()
+	assert.Equal(t, []string{"Warning LabelIgnored The label tranche.dev/translate=KAI of this namespace has no effect: by the chart's values below translate, the value can be kai, hami, nos"}, w.told())
+	for _, label := range []string{"", "kai"} {
+		w := newWorld(t, label)
+		w.reconcile()
+		assert.Empty(t, w.told())
+	}
+}
+
 func TestNothingIsRememberedOfNamespacesThatAreGone(t *testing.T) {
 	w := newWorld(t, "")
 	pod := w.pod("trainer", annotated)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +30,8 @@ type Node struct {
 	Vendors []hardware.Vendor
 	// Managed selects the nodes that Tranche manages; nil: all.
 	Managed labels.Selector
-	// Upgraded gets a value when the upgrade of a driver begins or ends. One place is
-	// enough: a signal that waits covers everything before it.
+	// Upgraded gets a value when the upgrade of a driver begins or ends, or its label gets an
+	// unknown value. One place is enough: a signal that waits covers everything before it.
 	Upgraded chan struct{}
 	// watching is set once Watch was called.
 	watching bool
@@ -76,6 +78,22 @@ func (w *Node) IsManaged() bool {
 // Upgrades returns the vendors whose drivers are being replaced, with the signal that says so.
 func (w *Node) Upgrades() map[gpu.Vendor]string { return UpgradesOf(w.Vendors, w.node()) }
 
+// UnknownUpgrade says that the label for the upgrade of drivers has a value that releases none. Empty:
+// it has not.
+func (w *Node) UnknownUpgrade() string {
+	value, labelled := w.Labels()[names.LabelDriverUpgrade]
+	known := []string{names.DriverUpgradeAll}
+	for _, v := range w.Vendors {
+		known = append(known, string(v.Name()))
+	}
+	if !labelled || slices.Contains(known, value) {
+		return ""
+	}
+	slices.Sort(known)
+	return fmt.Sprintf("The label %s=%s of this node releases no driver, so do not replace one yet: the value can be %s",
+		names.LabelDriverUpgrade, value, strings.Join(known, ", "))
+}
+
 // Watch begins to watch the node. A second call does nothing. ended is called when the node is
 // deleted or replaced.
 func (w *Node) Watch(ctx context.Context, ended func(error)) error {
@@ -86,13 +104,13 @@ func (w *Node) Watch(ctx context.Context, ended func(error)) error {
 	if err := w.whenReplaced(ended); err != nil {
 		return err
 	}
-	told := UpgradesOf(w.Vendors, w.First)
+	told, label := UpgradesOf(w.Vendors, w.First), w.First.Labels[names.LabelDriverUpgrade]
 	look := func(object any) {
 		node, ok := object.(*corev1.Node)
-		if !ok || maps.Equal(UpgradesOf(w.Vendors, node), told) {
+		if !ok || maps.Equal(UpgradesOf(w.Vendors, node), told) && node.Labels[names.LabelDriverUpgrade] == label {
 			return
 		}
-		told = UpgradesOf(w.Vendors, node)
+		told, label = UpgradesOf(w.Vendors, node), node.Labels[names.LabelDriverUpgrade]
 		select {
 		case w.Upgraded <- struct{}{}:
 		default:

@@ -80,6 +80,7 @@ func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
 				own.GPUs = &v1beta1.GPUSelector{}
 			}
 			own.GPUs.Vendor, own.Sharing, own.ExtendedResource = theirs, sharing.Sharing.DeepCopy(), sharing.ExtendedResource.DeepCopy()
+			dropUnoffered(&own)
 			all = append(all, own)
 		}
 		if vendor != theirs {
@@ -90,6 +91,25 @@ func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
 		all = append(all, sharing) // for those that no other rule selects
 	}
 	return all
+}
+
+// dropUnoffered removes from a rule what it says of devices that its GPUs do not offer. A file of the
+// device plugin says how whole GPUs and partitions are shared where there are any.
+func dropUnoffered(r *v1beta1.Rule) {
+	m := r.MIG
+	if m == nil {
+		return
+	}
+	if m.Mode == v1beta1.MIGDisabled || m.Mode == v1beta1.MIGNoPartitions {
+		r.Sharing.Partitions = nil
+		if shared := r.Sharing.WholeGPUs; shared != nil && !*shared {
+			r.Sharing = off()
+		}
+	}
+	whole := m.Mode != v1beta1.MIGStatic && m.Mode != v1beta1.MIGNoPartitions && (m.WholeGPUs == nil || *m.WholeGPUs)
+	if e := r.ExtendedResource; e != nil && e.Device == v1beta1.DeviceGPUReplica && !whole && r.Sharing.Strategy != v1beta1.MPS {
+		r.ExtendedResource = nil
+	}
 }
 
 // command labels a node with a PartitionProfile.

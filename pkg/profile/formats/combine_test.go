@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 const bothLabels = "---\nkind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: All_1g.5gb, nvidia.com/device-plugin.config: slice-10}}\n"
@@ -78,4 +79,36 @@ func TestTogether(t *testing.T) {
 		many.Spec.Rules = append(many.Spec.Rules, v1beta1.Rule{GPUs: &v1beta1.GPUSelector{Indexes: []int32{i}}})
 	}
 	assert.ErrorContains(t, Together(many, sharing).Err, "spec.rules: has 19 entries, it can have 16")
+}
+
+// A file of the device plugin can name devices that not all GPUs have.
+func TestTogetherWithoutWhatIsNotOffered(t *testing.T) {
+	of := func(mode v1beta1.MIGMode, file string) Profile {
+		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(file)})
+		require.NoError(t, err)
+		m := &v1beta1.MIG{Mode: mode}
+		if mode == v1beta1.MIGStatic {
+			m.Partitions = []v1beta1.StaticPartition{{Profile: "1g.10gb"}}
+		}
+		return Together(&Profile{Original: "a", Spec: v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{{MIG: m}}}}, &Profile{Original: "b", Spec: spec})
+	}
+	const (
+		mixed = "{flags: {migStrategy: mixed}, sharing: {timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: mig-1g.10gb, replicas: 4}]}}}"
+		both  = "{flags: {migStrategy: mixed}, sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}, {name: mig-1g.10gb, replicas: 4}]}}}"
+	)
+	for _, mode := range []v1beta1.MIGMode{v1beta1.MIGDisabled, v1beta1.MIGNoPartitions} {
+		p := of(mode, mixed)
+		require.NoError(t, p.Err)
+		assert.Equal(t, off(), p.Spec.Rules[0].Sharing)
+	}
+	p := of(v1beta1.MIGDisabled, both)
+	require.NoError(t, p.Err)
+	assert.EqualValues(t, 2, *p.Spec.Rules[0].Sharing.Replicas)
+	assert.Equal(t, means(v1beta1.DeviceGPUReplica), p.Spec.Rules[0].ExtendedResource)
+
+	p = of(v1beta1.MIGStatic, both)
+	require.NoError(t, p.Err)
+	assert.NotNil(t, p.Spec.Rules[0].Sharing.Partitions)
+	assert.Nil(t, p.Spec.Rules[0].ExtendedResource)
+	assert.ErrorContains(t, of(v1beta1.MIGStatic, "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}").Err, "strategy MPS")
 }

@@ -42,7 +42,7 @@ func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string,
 	}
 	r.single = strategyOf(&c) == strategySingle
 	if r.single {
-		rule.ExtendedResource = means(v1beta1.DevicePartition)
+		rule.ExtendedResource = means(v1beta1.DeviceAuto)
 	}
 	if c.Sharing != nil {
 		r.sharing(c.Sharing, &rule)
@@ -143,7 +143,7 @@ func (r *pluginReader) replicated(path string, s *replicated, strategy v1beta1.S
 	case s.RenameByDefault:
 		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", nvidiaGPU, nvidiaGPU)
 	case r.single && !mps:
-		rule.ExtendedResource = means(v1beta1.DevicePartitionReplica)
+		rule.ExtendedResource = means(v1beta1.DeviceAutoReplica)
 	default:
 		rule.ExtendedResource = means(v1beta1.DeviceGPUReplica)
 	}

@@ -50,7 +50,7 @@ func TestMisspeltKeys(t *testing.T) {
 	assert.True(t, sharing.FailRequestsGreaterThanOne)
 	assert.Equal(t, int32(10), *sharing.Replicas)
 	assert.Equal(t, v1beta1.TimeSlicing, sharing.Strategy)
-	assert.Equal(t, means(v1beta1.DevicePartitionReplica), spec.Rules[0].ExtendedResource)
+	assert.Equal(t, means(v1beta1.DeviceAutoReplica), spec.Rules[0].ExtendedResource)
 }
 
 func TestDevicePluginRefused(t *testing.T) {
@@ -181,19 +181,19 @@ func TestStrategies(t *testing.T) {
 		slices  = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 10}, {name: mig-1g.10gb, replicas: 4}, {name: mig-3g.40gb, replicas: 2}]}}"
 	)
 	for name, tt := range map[string]struct{ document, want string }{
-		"nothing said":          {"version: v1", "Partition"},
+		"nothing said":          {"version: v1", "Auto"},
 		"none":                  {"flags: {migStrategy: none}", ""},
-		"single":                {"flags: {migStrategy: single}", "Partition"},
+		"single":                {"flags: {migStrategy: single}", "Auto"},
 		"mixed":                 {"flags: {migStrategy: mixed}", ""},
-		"shared":                {sliced, "PartitionReplica"},
+		"shared":                {sliced, "AutoReplica"},
 		"none, shared":          {"{flags: {migStrategy: none}, " + sliced + "}", "GPUReplica"},
-		"single, shared":        {"{flags: {migStrategy: single}, " + sliced + "}", "PartitionReplica"},
+		"single, shared":        {"{flags: {migStrategy: single}, " + sliced + "}", "AutoReplica"},
 		"mixed, shared":         {"{flags: {migStrategy: mixed}, " + sliced + "}", "GPUReplica"},
 		"shared by MPS":         {mps, "GPUReplica"},
-		"renamed":               {renamed, "Partition"},
+		"renamed":               {renamed, "Auto"},
 		"shared partitions":     {slices, "GPUReplica"},
 		"mixed and partitions":  {"{flags: {migStrategy: mixed}, " + slices + "}", "GPUReplica"},
-		"single and partitions": {"{flags: {migStrategy: single}, " + slices + "}", "PartitionReplica"},
+		"single and partitions": {"{flags: {migStrategy: single}, " + slices + "}", "AutoReplica"},
 	} {
 		spec, _, err := readDevicePlugin(strict.Text{File: "f", Data: []byte(tt.document)})
 		require.NoError(t, err, name)

@@ -102,6 +102,7 @@ var listedValues = []values{
 	{"Values of labels", "tranche.dev/translate", "api/names", "Translate"},
 	{"Values of taints", "gpu.tranche.dev/unhealthy", "pkg/gpu", "Cause"},
 	{"Values of labels of metrics", "cause", "api/names", "Unexplained"},
+	{"Values of labels of metrics", "reason", "api/names", "Throttled"},
 	{"Values of labels of metrics", "operation", "api/names", "Operation"},
 	{"Values of labels of metrics", "phase", "api/names", "Phase"},
 	{"Values of labels of metrics", "phase", "pkg/claim/steps", "Op"},
@@ -109,10 +110,15 @@ var listedValues = []values{
 	{"Values of labels of metrics", "result", "api/names", "Eviction"},
 	{"Values of labels of metrics", "result", "api/v1beta1", "SwitchResult"},
 	{"Values of labels of metrics", "state", "api/names", "State"},
+	{"Values of labels of metrics", "state", "api/names", "PlanNode"},
 	{"Values of labels of metrics", "state", "api/v1beta1", "State"},
 	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},
 	{"Conditions and reasons of devices of ResourceClaims", "reason", "api/names", "ClaimReason"},
 	{"Reasons of refused defragmentations", "reason", "pkg/defrag", "Reason"},
+	{"Values in output", "ClusterSummary states[].state", "pkg/cluster/overview", "State"},
+	{"Values in output", "PodExplanation state", "pkg/why", "State"},
+	{"Values in output", "PodExplanation nodes[].verdict", "pkg/why/fit", "Verdict"},
+	{"Values in output", "ObjectExplanation workload.state", "pkg/why", "WorkloadState"},
 	{"Names of ResourceClaimTemplates", "term", "pkg/claimtemplate", "TermKind"},
 }
 
@@ -147,10 +153,24 @@ func constantsOfType(t *testing.T, folder, of string) (found []string) {
 		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of {
 			if value, ok := text(spec.Values[0]); ok {
 				found = append(found, value)
+			} else if shared, ok := spec.Values[0].(*ast.SelectorExpr); ok {
+				found = append(found, nameOf(t, shared.Sel.Name))
 			}
 		}
 	})
 	return sorted(found)
+}
+
+// nameOf is the value of a constant of api/names.
+func nameOf(t *testing.T, constant string) (value string) {
+	t.Helper()
+	inspect(t, "../api/names", func(n ast.Node) {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == constant {
+			value, _ = text(spec.Values[0])
+		}
+	})
+	require.NotEmpty(t, value, constant)
+	return value
 }
 
 // TestPublicNames: each name that users, their manifests, queries and scripts, or other versions of the

@@ -65,6 +65,7 @@ const (
 const (
 	OutcomeSucceeded = "Succeeded"
 	OutcomeFailed    = "Failed"
+	OutcomeAborted   = "Aborted"
 	EvictionEvicted  = "Evicted"
 	EvictionRefused  = "Refused"
 	EvictionForced   = "Forced"
@@ -74,6 +75,27 @@ const (
 const (
 	UnexplainedTooMany = "TooMany"
 	UnexplainedTooLong = "TooLong"
+)
+
+// The values of the label state of MetricPlanNodes.
+const (
+	PlanNodeUpdated    = "Updated"
+	PlanNodeSwitching  = "Switching"
+	PlanNodeWaiting    = "Waiting"
+	PlanNodeFailed     = "Failed"
+	PlanNodeSetAside   = "SetAside"
+	PlanNodeNotReady   = "NotReady"
+	PlanNodeOverridden = "Overridden"
+)
+
+// The values of the label reason of MetricClocksThrottled, which are those of NVML.
+const (
+	ThrottledSWPowerCap           = "sw_power_cap"
+	ThrottledHWSlowdown           = "hw_slowdown"
+	ThrottledSyncBoost            = "sync_boost"
+	ThrottledSWThermalSlowdown    = "sw_thermal_slowdown"
+	ThrottledHWThermalSlowdown    = "hw_thermal_slowdown"
+	ThrottledHWPowerBrakeSlowdown = "hw_power_brake_slowdown"
 )
 
 // StateUnknown is, in metrics, the state of a GPUNode that the controller has given none yet.

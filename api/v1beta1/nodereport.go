@@ -321,11 +321,11 @@ func (r *NodeReport) OtherSystemsText() string {
 	return strings.Join(messages, "; ")
 }
 
-// ProblemText returns the messages of the GPU's problems. It is empty if there are none.
-func (r *GPUReport) ProblemText() string {
-	messages := make([]string, len(r.Problems))
-	for i := range r.Problems {
-		messages[i] = r.Problems[i].Message
+// ProblemText returns the messages of problems. It is empty if there are none.
+func ProblemText(problems []GPUProblem) string {
+	messages := make([]string, len(problems))
+	for i := range problems {
+		messages[i] = problems[i].Message
 	}
 	return strings.Join(messages, "; ")
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -229,7 +230,8 @@ func TestVersion(t *testing.T) {
 	// Without a cluster, or without rights, the version of the program is told all the same.
 	out, err = run(t, "version", "--kubeconfig", kubeconfig(t, nil))
 	require.NoError(t, err)
-	assert.Contains(t, out, client+"Unknown: ask the API server for its version: ")
+	assert.Contains(t, out, client)
+	assert.Contains(t, out, "Note: Which versions run in the cluster is not known (ask the API server for its version: ")
 	out, err = run(t, "version", "--client", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Equal(t, "apiVersion: cli.tranche.dev/v1beta1\nclient:\n  platform: "+runtime.GOOS+"/"+runtime.GOARCH+"\n  version: dev\nkind: Version\n", out)
@@ -247,8 +249,9 @@ func TestServerVersions(t *testing.T) {
 	kubernetes := fake.NewClientset(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
 		pod("c", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("d", "controller", "0.2.0", corev1.PodRunning), pod("test", "", "0.2.0", corev1.PodRunning),
 		pod("e", "controller", "0.3.0", corev1.PodPending))
+	var missing text.Unread
 	v := versions{Client: clientVersion{"0.2.0", "linux/amd64"}}
-	require.NoError(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, ""))
+	require.NoError(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, "", &missing))
 	v.Kubernetes = "v1.37.1"
 	var out bytes.Buffer
 	in := newSession(&out, picture.Screen{Width: 80}, connection{})
@@ -262,10 +265,11 @@ func TestServerVersions(t *testing.T) {
 
 	forbid(kubernetes, "pods", "tranche-system")
 	v = versions{}
-	require.ErrorContains(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, ""), "you are not allowed to list the pods of Tranche: ")
+	require.ErrorContains(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, "", &missing), "you are not allowed to list the pods of Tranche: ")
+	assert.Equal(t, text.Unread{Resource: "pods", Namespace: "tranche-system"}, missing)
 	none := connection{read.Clients{Kubernetes: fake.NewClientset(foreign)}}
-	require.EqualError(t, v.read(t.Context(), none, "gpus"), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
-	require.EqualError(t, v.read(t.Context(), none, ""), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")
+	require.EqualError(t, v.read(t.Context(), none, "gpus", &missing), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
+	require.EqualError(t, v.read(t.Context(), none, "", &missing), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")
 }
 
 // An API server that does not answer is not waited for when the user ends the program.
@@ -282,5 +286,5 @@ func TestVersionEnds(t *testing.T) {
 	cmd := newCommand(&out)
 	cmd.SetArgs([]string{"version", "--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one"})
 	require.NoError(t, cmd.ExecuteContext(ctx))
-	assert.Contains(t, out.String(), "Unknown: ask the API server for its version: ")
+	assert.Contains(t, out.String(), "Note: Which versions run in the cluster is not known (ask the API server for its version: ")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const defragExamples = `  # Print which pods to move for the waiting pods of a namespace
@@ -84,8 +85,8 @@ type defragRun struct {
 	*session
 	flags defragFlags
 	// pod is the name of the only pod to plan for, empty for all.
-	pod   string
-	notes []string
+	pod    string
+	unread []text.Unread
 }
 
 func (r *defragRun) run(ctx context.Context) error {
@@ -101,7 +102,7 @@ func (r *defragRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	advice := defrag.Advice{Pods: []defrag.PodAdvice{}, Notes: r.notes}
+	advice := defrag.Advice{Pods: []defrag.PodAdvice{}, Unread: r.unread}
 	progress := read.ProgressOf(ctx)
 	defer progress.Done()
 	for i, pod := range waiting {

@@ -117,7 +117,7 @@ func TestDefragWithoutRights(t *testing.T) {
 		forbid(kube, resource, "")
 	}
 	require.NoError(t, r.run(t.Context()))
-	assert.Contains(t, out.String(), "Plans do not move pods of Jobs: you are not allowed to list jobs.")
+	assert.Contains(t, out.String(), "Plans do not move pods of Jobs (you are not allowed to list jobs).")
 	assert.Contains(t, out.String(), "team-a/big: no plan (NotMovable).")
 	forbid(kube, "poddisruptionbudgets", "")
 	require.EqualError(t, r.run(t.Context()), "plans need objects of the whole cluster, and you are not allowed to list poddisruptionbudgets; ask a cluster administrator to run this command")

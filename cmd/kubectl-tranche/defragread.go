@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/defrag"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // read reads what decides where pods fit. An error means that plans could be wrong without what is missing.
@@ -29,11 +30,11 @@ func (r *defragRun) read(ctx context.Context) (*defrag.Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plans need objects of the whole cluster, and %s; ask a cluster administrator to run this command", read.Reason(err))
 	}
-	readOptional(ctx, r, &in.Namespaces, "pods that only the label of their namespace allows to move")
-	readOptional(ctx, r, &in.Jobs, "pods of Jobs")
-	readOptional(ctx, r, &in.Storage.Claims, "pods with volumes")
-	readOptional(ctx, r, &in.Storage.Volumes, "pods with bound volumes")
-	readOptional(ctx, r, &in.Storage.Classes, "pods with unbound volumes")
+	readOptional(ctx, r, &in.Namespaces, "namespaces", "pods that only the label of their namespace allows to move")
+	readOptional(ctx, r, &in.Jobs, "jobs.batch", "pods of Jobs")
+	readOptional(ctx, r, &in.Storage.Claims, "persistentvolumeclaims", "pods with volumes")
+	readOptional(ctx, r, &in.Storage.Volumes, "persistentvolumes", "pods with bound volumes")
+	readOptional(ctx, r, &in.Storage.Classes, "storageclasses.storage.k8s.io", "pods with unbound volumes")
 	return in, nil
 }
 
@@ -45,9 +46,9 @@ func readRequired[T any, P read.Object[T]](ctx context.Context, r *defragRun, al
 }
 
 // readOptional reads the objects of all namespaces. If it cannot, it says which pods the plans do not move.
-func readOptional[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, pods string) {
+func readOptional[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, resource, pods string) {
 	var err error
 	if *all, err = read.All[T, P](ctx, r, metav1.NamespaceAll); err != nil {
-		r.notes = append(r.notes, fmt.Sprintf("Plans do not move %s: %s.", pods, read.Reason(err)))
+		r.unread = append(r.unread, text.Unread{Resource: resource, Message: read.Reason(err), Consequence: "plans do not move " + pods})
 	}
 }

@@ -30,7 +30,7 @@ var kinds = map[string]any{
 	"ObjectExplanation":       &why.OwnerExplanation{},
 	"PlanForecast":            rollout.Forecast{},
 	"PodExplanation":          &why.Explanation{},
-	"PodUsageList":            []usage.Pod{},
+	"PodUsageList":            usage.PodList{},
 	"ProfileList":             []cluster.Profile{},
 	"UninstallCheck":          &uninstall.Report{},
 	"Version":                 versions{},

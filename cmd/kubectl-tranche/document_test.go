@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -17,7 +18,7 @@ func TestDocument(t *testing.T) {
 		content any
 		want    string
 	}{
-		{versions{Unknown: "<b>"}, `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"Version","client":{"version":"","platform":""},"message":"<b>"}`},
+		{versions{Unread: []text.Unread{{Message: "<b>"}}}, `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"Version","client":{"version":"","platform":""},"unread":[{"message":"<b>"}]}`},
 		{[]cluster.Profile{{Name: "a"}}, `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"ProfileList","items":[{"name":"a"}]}`},
 		{[]usage.Node(nil), `{"apiVersion":"cli.tranche.dev/v1beta1","kind":"NodeUsageList","items":[]}`},
 		{&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}}, `{"kind":"Status","apiVersion":"v1","metadata":{}}`},

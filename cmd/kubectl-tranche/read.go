@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // reader reads what the picture shows.
@@ -45,18 +46,17 @@ func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error)
 	}
 	fallback := cmp.Or(r.namespace, r.own)
 	// The claims of all namespaces, even if only one is asked for: what somebody else holds is not free.
-	gap, err := read.Into(ctx, r, read.Claims, fallback, &in.Claims)
+	unread, err := read.Into(ctx, r, read.Claims, fallback, &in.Claims)
 	if err != nil {
 		return in, view, fmt.Errorf("list ResourceClaims: %w", err)
 	}
-	var gaps []read.Gap
-	all := func(gap read.Gap, _ error) bool {
-		if gap.Reason != "" {
-			gaps = append(gaps, gap)
+	all := func(unread text.Unread, _ error) bool {
+		if unread.Message != "" {
+			in.Unread = append(in.Unread, unread)
 		}
-		return gap.Reason == ""
+		return unread.Message == ""
 	}
-	in.Partial = !all(gap, nil)
+	in.Partial = !all(unread, nil)
 	all(read.Into(ctx, r, read.Classes, "", &in.Classes))
 	if len(in.Slices) > 0 && r.selector == "" {
 		all(read.Into(ctx, r, read.Nodes, "", &in.Nodes))
@@ -64,7 +64,6 @@ func (r reader) read(ctx context.Context) (cluster.Objects, cluster.View, error)
 	all(read.Into(ctx, r, read.Rules, "", &in.Rules))
 	all(read.Into(ctx, r, read.GPUNodes, "", &in.GPUNodes))
 	in.PodsKnown = all(read.Into(ctx, r, read.Pods, fallback, &in.PendingPods)) || in.Partial && in.PendingPods != nil
-	in.Notes = read.Notes(gaps)
 	return in, view, nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -70,12 +71,12 @@ func TestRead(t *testing.T) {
 	}{
 		"everything":           {from: reader{own: "default"}, claims: 2},
 		"for one namespace":    {from: reader{namespace: "team-a"}, claims: 2},
-		"claims of the own":    {forbidden: map[string][]string{"resourceclaims": {""}}, from: reader{own: "team-a"}, claims: 1, partial: true, note: `ResourceClaims: you are allowed to list them in the namespace team-a only. Holders in other namespaces and free capacity are not shown.`},
-		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "ResourceClaims: you are not allowed to list resourceclaims. Holders and free capacity are not shown."},
+		"claims of the own":    {forbidden: map[string][]string{"resourceclaims": {""}}, from: reader{own: "team-a"}, claims: 1, partial: true, note: "Holders in other namespaces and free capacity are not shown (you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only)."},
+		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "Holders and free capacity are not shown (you are not allowed to list resourceclaims)."},
 		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io"},
 		"an old cluster":       {fails: fails{"resourceslices": apierrors.NewNotFound(schema.GroupResource{}, "")}, err: "Kubernetes 1.36 or later"},
 		"not only rights":      {fails: fails{"resourceclaims": errors.New("etcd is away")}, err: "list ResourceClaims: etcd is away"},
-		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "Nodes: you are not allowed to list nodes. The states of nodes are not shown."},
+		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "The states of nodes are not shown (you are not allowed to list nodes)."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := newFake()
@@ -98,10 +99,10 @@ func TestRead(t *testing.T) {
 			assert.Equal(t, test.partial, in.Partial)
 			if test.note == "" {
 				assert.Len(t, in.Nodes, 1)
-				assert.Empty(t, in.Notes)
+				assert.Empty(t, in.Unread)
 				return
 			}
-			assert.Contains(t, in.Notes, test.note)
+			assert.Contains(t, text.Sentences(in.Unread), test.note)
 		})
 	}
 }
@@ -117,14 +118,14 @@ func TestDeviceTaintRules(t *testing.T) {
 	forbid(client, "devicetaintrules", "")
 	in, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, in.Notes[0], "The taints that they add are not shown")
+	assert.Contains(t, in.Unread[0].Consequence, "the taints that DeviceTaintRules add are not shown")
 
 	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
 	in, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
 	require.NoError(t, err)
-	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
+	assert.Empty(t, in.Unread, "a cluster that does not serve them has none")
 }
 
 // A cluster without GPUNodes is shown as it was before there were any.
@@ -139,14 +140,14 @@ func TestReadsGPUNodes(t *testing.T) {
 	of := schema.GroupResource{Group: "tranche.dev", Resource: "gpunodes"}
 	for note, err := range map[string]error{
 		"": apierrors.NewNotFound(of, ""),
-		"GPUNodes: you are not allowed to list gpunodes.tranche.dev. Profiles, switches and problems of GPUs are not shown.": apierrors.NewForbidden(of, "", errors.New("no")),
-		"GPUNodes: away. Profiles, switches and problems of GPUs are not shown.":                                             errors.New("away"),
+		"Profiles, switches and problems of GPUs are not shown (you are not allowed to list gpunodes.tranche.dev).": apierrors.NewForbidden(of, "", errors.New("no")),
+		"Profiles, switches and problems of GPUs are not shown (away).":                                             errors.New("away"),
 	} {
 		answer = err
 		in, _, err = reader{connection: connection{read.Clients{Kubernetes: newFake(), Ours: ours}}}.read(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, in.GPUNodes)
-		assert.Equal(t, note, strings.Join(in.Notes, "\n"))
+		assert.Equal(t, note, strings.Join(text.Sentences(in.Unread), "\n"))
 	}
 }
 

@@ -131,9 +131,10 @@ func (r *topRun) picture(nodes []usage.Node) (content any, draw func(*picture.Pa
 		sortUsage(nodes[i].GPUs, r.flags.sortBy, func(g usage.GPU) usage.Values { return g.Values })
 	}
 	if r.what == "pods" {
-		pods := slices.DeleteFunc(usage.Pods(nodes), func(p usage.Pod) bool { return r.asked != "" && !r.flags.all && p.Namespace != r.asked })
-		sortUsage(pods, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
-		return pods, func(p *picture.Page) { picture.DrawPodUsage(p, pods, nodes) }
+		pods := usage.Pods(nodes)
+		pods.Items = slices.DeleteFunc(pods.Items, func(p usage.Pod) bool { return r.asked != "" && !r.flags.all && p.Namespace != r.asked })
+		sortUsage(pods.Items, r.flags.sortBy, func(p usage.Pod) usage.Values { return p.Values })
+		return pods, func(p *picture.Page) { picture.DrawPodUsage(p, pods) }
 	}
 	return nodes, func(p *picture.Page) {
 		if r.what == "gpus" || r.what == "" && len(nodes) <= handful {

@@ -71,8 +71,8 @@ func TestTop(t *testing.T) {
 		"nodes --sort-by memory":        {"POWER  REMARKS\nnode-b "},
 		"gpus --node node-b":            {"node-b: 1 GPU, memory 3 GiB"},
 		"gpus -l pool=x -o json":        {`"profile": "1g.10gb"`},
-		"pods":                          {"team-a     train-0  1 GiB   25%      -       -      gpu-a\n", "Note: the pods of node-c are not known: you are not allowed"},
-		"pods -o yaml --sort-by memory": {"items:\n- devices:\n  - 1g.10gb\n"},
+		"pods":                          {"team-a     train-0  1 GiB   25%      -       -      gpu-a\n", "Note: The pods of node-c are not known (you are not allowed"},
+		"pods -o yaml --sort-by memory": {"items:\n- devices:\n  - gpuName: gpu-b\n    profile: 1g.10gb\n"},
 	} {
 		out, err := run(t, append(base, strings.Fields(args)...)...)
 		require.NoError(t, err, args)

@@ -77,7 +77,7 @@ func (r *topRun) round(live *picture.Live, started time.Time, nodes []usage.Node
 func unanswered(last []usage.Node, err error) []usage.Node {
 	var out []usage.Node
 	for i := range last {
-		out = append(out, usage.Node{Name: last[i].Name, Unknown: strings.TrimSuffix(err.Error(), "."), GPUs: []usage.GPU{}})
+		out = append(out, usage.Unanswered(last[i].Name, "", err))
 	}
 	return out
 }
@@ -88,9 +88,9 @@ func withOld(nodes, last []usage.Node) []usage.Node {
 	out := slices.Clone(nodes)
 	for i, n := range out {
 		at := slices.IndexFunc(last, func(before usage.Node) bool { return before.Name == n.Name })
-		if n.Unknown != "" && len(n.GPUs) == 0 && at >= 0 && last[at].Unknown == "" {
+		if len(n.Unread) > 0 && at >= 0 && len(last[at].Unread) == 0 {
 			out[i] = last[at]
-			out[i].Old = n.Unknown
+			out[i].Old = n.Unread[0].Message
 		}
 	}
 	return out

@@ -42,7 +42,7 @@ func nodeWith(name string, bytes float64) usage.Node {
 }
 
 func silent(name string) usage.Node {
-	return usage.Node{Name: name, Unknown: "no answer", GPUs: []usage.GPU{}}
+	return usage.Unanswered(name, "tranche-system", errors.New("no answer"))
 }
 
 // watchTop shows the rounds, and returns what was written and when they were read.
@@ -106,8 +106,8 @@ func TestTopWatchOfPods(t *testing.T) {
 		out, _, err := watchTop(t, "pods", picture.Screen{Width: 80}, answers(nodeWith("a", 1<<30)), answers(silent("a")), answers(silent("a")))
 		require.NoError(t, err)
 		assert.Equal(t, 2, strings.Count(out, "pod-a"))
-		assert.Contains(t, out, "Note: the values of the pods of a are old: no answer.\n")
-		assert.Contains(t, out, "Note: the pods of a are not known: no answer.\n")
+		assert.Contains(t, out, "Note: The values of the pods of a are old (no answer).\n")
+		assert.Contains(t, out, "Note: The pods of a are not known (no answer).\n")
 	})
 }
 

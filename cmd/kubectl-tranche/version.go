@@ -36,8 +36,8 @@ type versions struct {
 	Kubernetes string `json:"kubernetesVersion,omitempty"`
 	// Server has the programs that run in the cluster. Two versions of one are an upgrade.
 	Server []serverVersion `json:"components,omitempty"`
-	// Unknown says why nothing, or not everything, is known of the cluster.
-	Unknown string `json:"message,omitempty"`
+	// Unread is what of the cluster could not be read.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 type clientVersion struct {
@@ -63,12 +63,14 @@ func newVersionCommand(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, s := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}, o.session(cmd)
 			if !clientOnly {
+				missing := text.Unread{Consequence: "which versions run in the cluster is not known"}
 				err := s.connect(o)
 				if err == nil {
-					err = v.read(cmd.Context(), s.connection, system)
+					err = v.read(cmd.Context(), s.connection, system, &missing)
 				}
 				if err != nil {
-					v.Unknown = err.Error()
+					missing.Message = err.Error()
+					v.Unread = append(v.Unread, missing)
 				}
 			}
 			return s.show(v, v.draw)
@@ -80,16 +82,18 @@ func newVersionCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// read asks the cluster.
-func (v *versions) read(ctx context.Context, c connection, system string) error {
+// read asks the cluster. It says what it asks for in missing.
+func (v *versions) read(ctx context.Context, c connection, system string, missing *text.Unread) error {
 	server, err := discovery.ToServerVersionInterfaceWithContext(c.Kubernetes.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}
 	v.Kubernetes = server.GitVersion
+	missing.Resource = read.Classes.Resource
 	if system, err = c.systemNamespace(ctx, system); err != nil {
 		return err
 	}
+	missing.Resource, missing.Namespace = read.Pods.Resource, system
 	pods, err := read.List[corev1.Pod](ctx, c, system, metav1.ListOptions{LabelSelector: partLabel})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -126,7 +130,5 @@ func (v *versions) draw(p *picture.Page) {
 	for _, s := range v.Server {
 		line("tranche-"+s.Component, fmt.Sprintf("%s (%s)", s.Version, text.Count(s.Pods, "pod")))
 	}
-	if v.Unknown != "" {
-		line("Unknown", v.Unknown)
-	}
+	p.Unread(v.Unread)
 }

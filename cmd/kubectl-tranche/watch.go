@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/sleep"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 )
 
@@ -48,7 +49,7 @@ func (f followed) ListWatch(example runtime.Object, namespace string, only metav
 
 // shows reports whether a node was asked for. With a selector, the others are not read.
 func (f followed) shows(n *overview.Node) bool {
-	return (f.selector == "" || n.Known) && (f.only == nil || slices.Contains(f.only, n.Name))
+	return (f.selector == "" || n.Ready != nil) && (f.only == nil || slices.Contains(f.only, n.Name))
 }
 
 // viewer names the holders of the namespace that was asked for.
@@ -92,7 +93,7 @@ func (r *showRun) watch(ctx context.Context, of reader) error {
 			}
 			last = now
 		} else {
-			read.ProgressOf(ctx).Say("Reading %s.", strings.Join(store.Unread(), ", "))
+			read.ProgressOf(ctx).Say("Reading %s.", strings.Join(store.Expected(), ", "))
 			pause, idle = 0, time.Second
 		}
 		if sleep.For(ctx, pause) != nil || !waitFor(ctx, changes, idle) {
@@ -133,10 +134,12 @@ func (r *showRun) tell(live *picture.Live, last, now *cluster.Summary) error {
 	if last != nil {
 		lines = overview.Changes(last, now)
 	}
-	for _, note := range now.Notes {
-		if last == nil || !slices.Contains(last.Notes, note) {
-			lines = append(lines, "Note: "+note)
-		}
+	unread := now.Unread
+	if last != nil {
+		unread = slices.DeleteFunc(slices.Clone(unread), func(u text.Unread) bool { return slices.Contains(last.Unread, u) })
+	}
+	for _, sentence := range text.Sentences(unread) {
+		lines = append(lines, "Note: "+sentence)
 	}
 	for _, line := range lines {
 		if err := r.say("%s %s", now.Now.Format(time.TimeOnly), line); err != nil {

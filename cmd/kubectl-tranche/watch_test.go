@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -106,7 +107,7 @@ func TestWatchWithoutRights(t *testing.T) {
 	forbid(client, "resourceclaims", "")
 	forbid(client, "nodes", "")
 	out, end := startWatching(t, client, clientfake.New(), reader{own: "team-a"})
-	out.waitFor(t, "Note: ResourceClaims: you are allowed to list them in the namespace team-a only.")
+	out.waitFor(t, "you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only")
 	_, err := client.ResourceV1().ResourceSlices().Create(t.Context(), slice("b", "node-b"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	out.waitFor(t, "node-b: publishes 1 GPU")
@@ -161,12 +162,12 @@ func holding(namespace, name, node string) *resourceapi.ResourceClaim {
 // A terminal has the picture, with what keeps it from being new.
 func TestTellOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	s := &cluster.Summary{Nodes: []cluster.Node{}, Notes: []string{"Nodes: connection refused. What is shown of them may be outdated."}}
+	s := &cluster.Summary{Nodes: []cluster.Node{}, Unread: []text.Unread{{Resource: "nodes", Message: "connection refused", Consequence: "what is shown of nodes may be outdated"}}}
 	live := picture.Live{Out: &out}
 	r := &showRun{session: newSession(&out, picture.Screen{Width: 80, Live: true}, connection{})}
 	require.NoError(t, r.tell(&live, nil, s))
 	assert.Contains(t, out.String(), "No node publishes GPUs yet.")
-	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Nodes: connection refused. What is shown of them may be outdated.")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: What is shown of nodes may be outdated (connection refused).")
 	require.NoError(t, r.tell(&live, s, s))
 	assert.Contains(t, out.String(), "\x1b[J")
 }

@@ -105,15 +105,13 @@ func TestWhyWithoutRights(t *testing.T) {
 	assert.True(t, in.Partial)
 	assert.Len(t, in.Claims, 1, "those of the pod's namespace")
 	assert.Len(t, in.Unread, 8)
-	assert.Contains(t, in.Unread, why.NotRead(why.ResourceNodes, "you are not allowed to list nodes"))
-	assert.Equal(t, "the nodes are not known, so their labels, taints and resources are not compared with what the pod asks for (you are not allowed to list nodes).",
-		why.NotRead(why.ResourceNodes, "you are not allowed to list nodes").Note())
+	assert.Contains(t, in.Unread, why.NotRead(why.ResourceNodes, "team-a", "you are not allowed to list nodes"))
 	assert.Equal(t, why.NoDevices, why.Explain(t.Context(), in).State)
 
 	forbid(client, "resourceclaims", "", "team-a")
 	in, err = reading(client).read(t.Context(), "p")
 	require.NoError(t, err)
-	assert.Contains(t, in.Unread, why.NotRead(why.ResourceOwnClaims, "you are not allowed to list resourceclaims"))
+	assert.Contains(t, in.Unread, why.NotRead(why.ResourceOwnClaims, "team-a", "you are not allowed to list resourceclaims"))
 }
 
 func TestWhyWithoutThePod(t *testing.T) {

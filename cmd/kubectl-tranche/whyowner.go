@@ -58,7 +58,7 @@ func (r *whyReader) readOwner(ctx context.Context, t target) (why.OwnerInput, er
 	readInto(ctx, r, r.namespace, &in.Quotas, &in.Unread, why.ResourceQuotas)
 	var err error
 	in.Workloads, err = r.workloads(ctx)
-	note(&in.Unread, why.ResourceWorkloads, err)
+	r.note(&in.Unread, why.ResourceWorkloads, err)
 	return in, nil
 }
 

@@ -102,11 +102,11 @@ func TestWhyOwnersWithoutRights(t *testing.T) {
 	}
 	in, err := r.readOwner(t.Context(), target{why.KindJob, "", "nightly"})
 	require.NoError(t, err)
-	var resources []why.Resource
+	var resources []string
 	for _, u := range in.Unread {
-		resources = append(resources, u.Resource)
+		resources = append(resources, u.Namespace+" "+u.Resource)
 	}
-	assert.Equal(t, []why.Resource{why.ResourcePods, why.ResourceEvents, why.ResourceQuotas, why.ResourceWorkloads}, resources)
+	assert.Equal(t, []string{"team-a pods", "team-a events", "team-a resourcequotas", "team-a workloads.kueue.x-k8s.io"}, resources)
 	assert.Equal(t, why.Suspended, why.ExplainOwner(in).State)
 
 	client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -57,7 +59,7 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 		r.common = &in
 	}
 	in := *r.common
-	in.Unread = append([]why.Unread{}, in.Unread...)
+	in.Unread = slices.Clone(in.Unread)
 	in.Pod = pod
 	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
 		r.readTranslation(ctx, &in)
@@ -71,23 +73,23 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 	if why.WaitsForKueue(pod) {
 		var err error
 		in.Workloads, err = r.workloads(ctx)
-		note(&in.Unread, why.ResourceWorkloads, err)
+		r.note(&in.Unread, why.ResourceWorkloads, err)
 	}
 	return in, nil
 }
 
 // readInto reads all objects of a namespace, or of the cluster, into all, and notes what cannot be
 // read.
-func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namespace string, all *[]T, missing *[]why.Unread, what why.Resource) {
+func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namespace string, all *[]T, missing *[]text.Unread, what why.Resource) {
 	var err error
 	*all, err = read.All[T, P](ctx, r, namespace)
-	note(missing, what, err)
+	r.note(missing, what, err)
 }
 
 // note notes what could not be read.
-func note(missing *[]why.Unread, what why.Resource, err error) {
+func (r *whyReader) note(missing *[]text.Unread, what why.Resource, err error) {
 	if err != nil {
-		*missing = append(*missing, why.NotRead(what, read.Reason(err)))
+		*missing = append(*missing, why.NotRead(what, r.namespace, read.Reason(err)))
 	}
 }
 
@@ -103,14 +105,14 @@ func (r *whyReader) readCommon(ctx context.Context) (why.Input, error) {
 	readInto(ctx, r, r.namespace, &in.Templates, &in.Unread, why.ResourceTemplates)
 	var err error
 	in.Rules, err = read.TaintRules(ctx, r)
-	note(&in.Unread, why.ResourceRules, err)
+	r.note(&in.Unread, why.ResourceRules, err)
 	readInto(ctx, r, "", &in.Nodes, &in.Unread, why.ResourceNodes)
 	if in.GPUNodes, err = read.All[v1beta1.GPUNode](ctx, r, ""); !apierrors.IsNotFound(err) {
-		note(&in.Unread, why.ResourceGPUNodes, err)
+		r.note(&in.Unread, why.ResourceGPUNodes, err)
 	}
 	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
 	in.NodeEvents, err = read.List[corev1.Event](ctx, r, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node"})
-	note(&in.Unread, why.ResourceNodeEvents, err)
+	r.note(&in.Unread, why.ResourceNodeEvents, err)
 	return in, nil
 }
 
@@ -120,9 +122,9 @@ func (r *whyReader) claims(ctx context.Context, in *why.Input) error {
 	in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, metav1.NamespaceAll)
 	if apierrors.IsForbidden(err) {
 		in.Partial = true
-		note(&in.Unread, why.ResourceClaims, err)
+		r.note(&in.Unread, why.ResourceClaims, err)
 		if in.Claims, err = read.All[resourceapi.ResourceClaim](ctx, r, r.namespace); apierrors.IsForbidden(err) {
-			note(&in.Unread, why.ResourceOwnClaims, err)
+			r.note(&in.Unread, why.ResourceOwnClaims, err)
 			return nil
 		}
 	}
@@ -138,9 +140,9 @@ func (r *whyReader) readTranslation(ctx context.Context, in *why.Input) {
 	if err == nil {
 		in.Namespace = namespace
 	}
-	note(&in.Unread, why.ResourceNamespaces, err)
+	r.note(&in.Unread, why.ResourceNamespaces, err)
 	in.Translated, err = r.translated(ctx)
-	note(&in.Unread, why.ResourcePolicies, err)
+	r.note(&in.Unread, why.ResourcePolicies, err)
 }
 
 // readStorage reads the objects behind the pod's volumes, of PersistentVolumes those only.
@@ -153,7 +155,7 @@ func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
 		}
 		volume, err := r.Kubernetes.CoreV1().PersistentVolumes().Get(ctx, v.PV, metav1.GetOptions{})
 		if err != nil {
-			note(&in.Unread, why.ResourceVolumes, err)
+			r.note(&in.Unread, why.ResourceVolumes, err)
 			break
 		}
 		in.Storage.Volumes = append(in.Storage.Volumes, *volume)
@@ -178,10 +180,7 @@ func (r *whyReader) translated(ctx context.Context) ([]string, error) {
 // absent reads what may explain why a pod does not exist.
 func (r *whyReader) absent(ctx context.Context, name string) why.AbsentInput {
 	in := why.AbsentInput{Namespace: r.namespace, Name: name, Now: r.now}
-	var err error
-	if in.Events, err = read.All[corev1.Event](ctx, r, r.namespace); err != nil {
-		in.Notes = append(in.Notes, fmt.Sprintf("events are not known, so refusals are not shown (%s).", read.Reason(err)))
-	}
+	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
 	// Without the right to list pods there are no others to propose.
 	in.Pods, _ = read.All[corev1.Pod](ctx, r, r.namespace)
 	return in

@@ -31,7 +31,7 @@ func (v View) shows(node string) bool {
 
 // Summary sums up the GPUs of the nodes.
 func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
-	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Selector: v.Selector, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(ctx, v.Namespace)}
+	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Unread: c.Unread, Only: v.Nodes, Selector: v.Selector, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(ctx, v.Namespace)}
 	nodes := map[string]*Node{}
 	for _, p := range c.Pools {
 		if p.GPU == "" || !v.shows(p.Node) {
@@ -74,9 +74,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 			nodes[g.Name] = n
 		}
 		n.Profile, n.Status = &progress, &g.Status
-		for _, said := range GPUsOf(g) {
-			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == said.Name }); j >= 0 {
-				n.GPUs[j].HardwareMode, n.GPUs[j].GPUState = said.Mode, said.GPUState
+		for i, state := range GPUsOf(g) {
+			if j := slices.IndexFunc(n.GPUs, func(shown GPU) bool { return shown.Name == g.Status.Node.GPUs[i].Name }); j >= 0 {
+				n.GPUs[j].GPUState = state
 			}
 		}
 	}
@@ -86,16 +86,20 @@ func (n *Node) setState(known *corev1.Node) {
 	if known == nil {
 		return
 	}
-	n.NotReady = slices.ContainsFunc(known.Status.Conditions, func(c corev1.NodeCondition) bool {
+	ready := !slices.ContainsFunc(known.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
+	n.Ready = &ready
 	n.Cordoned = known.Spec.Unschedulable
 }
+
+// NotReady reports whether the node is known not to be ready.
+func (n *Node) NotReady() bool { return n.Ready != nil && !*n.Ready }
 
 // State says whether the node takes pods: "NotReady", "cordoned", both, or empty if it does.
 func (n *Node) State() string {
 	var states []string
-	if n.NotReady {
+	if n.NotReady() {
 		states = append(states, names.ReasonNotReady)
 	}
 	if n.Cordoned {
@@ -116,7 +120,7 @@ func (n *Node) DriverVersion() string {
 }
 
 // TakesPods reports whether the scheduler puts pods on the node.
-func (n *Node) TakesPods() bool { return !n.NotReady && !n.Cordoned }
+func (n *Node) TakesPods() bool { return !n.NotReady() && !n.Cordoned }
 
 // gpu sums up one GPU. It has no free capacity if the scheduler does not use the GPU, or if
 // holders may be missing.

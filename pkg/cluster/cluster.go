@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Objects are what was read from the API server. Everything but Slices can be missing.
@@ -31,8 +32,8 @@ type Objects struct {
 	// PendingPods are pods without a node, valid if PodsKnown.
 	PendingPods []corev1.Pod
 	PodsKnown   bool
-	// Notes say what could not be read and what follows from that.
-	Notes []string
+	// Unread is what could not be read.
+	Unread []text.Unread
 	// Now is when the objects were read.
 	Now time.Time
 	// Compiled are selectors that were compiled for other models. It may be nil.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Summary is what `kubectl tranche` shows. `-o json` prints its JSON form.
@@ -17,11 +18,12 @@ type Summary struct {
 	Lost []Held `json:"lostDevices,omitempty"`
 	// Waiting are the claims and pods that wait for a device.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// Unread is what could not be read.
+	Unread []text.Unread `json:"unread,omitempty"`
+
 	// Partial is set if not all claims could be read: devices that look free may be held, so
 	// free capacity is left out.
-	Partial bool `json:"partial,omitempty"`
-	// Notes say what could not be read, and the consequence.
-	Notes []string `json:"notes,omitempty"`
+	Partial bool `json:"-"`
 
 	// Only are the selected nodes, nil for all. Selector is the label selector that chose them.
 	Only     []string `json:"-"`
@@ -42,9 +44,10 @@ func (s *Summary) GPUCount() (n int) {
 
 // Node is a machine that publishes GPUs.
 type Node struct {
-	Name     string `json:"name"`
-	NotReady bool   `json:"notReady,omitempty"`
-	Cordoned bool   `json:"unschedulable,omitempty"`
+	Name string `json:"name"`
+	// Ready is what the kubelet says of the node, nil if the node could not be read.
+	Ready    *bool `json:"ready,omitempty"`
+	Cordoned bool  `json:"unschedulable,omitempty"`
 	// Status is the status of the node's GPUNode, nil without one. Profile is the progress that it says.
 	Status  *v1beta1.GPUNodeStatus `json:"status,omitempty"`
 	Profile *Progress              `json:"-"`
@@ -77,9 +80,7 @@ type GPU struct {
 	Mode *Mode `json:"-"`
 	// MemoryMode is the memory mode of a GPU that has several: "NPS1".
 	MemoryMode string `json:"memoryPartition,omitempty"`
-	// HardwareMode has the current modes as the node's plugin reports them.
-	HardwareMode v1beta1.GPUModes `json:"-"`
-	GPUState     `json:"-"`
+	GPUState   `json:"-"`
 	// Held are the held devices, in the order of the bar.
 	Held []Held `json:"devices,omitempty"`
 	// Fits says how often each placement would still fit, each counted alone.

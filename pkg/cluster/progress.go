@@ -155,17 +155,10 @@ func (n Progress) Restricts() bool {
 	})
 }
 
-// GPUProgress is the state of a GPU, by the node's plugin and switch.
-type GPUProgress struct {
-	Name    string
-	Product string
-	// Mode has the current modes of the hardware.
-	Mode v1beta1.GPUModes
-	GPUState
-}
-
-// GPUState is what there is to say about a GPU, in words.
+// GPUState is what a node's plugin and switch say about a GPU.
 type GPUState struct {
+	// HardwareMode has the current modes.
+	HardwareMode v1beta1.GPUModes
 	// Change is what the switch changes, in words. Empty: the GPU does not change.
 	Change string
 	// Pending is the part of the profile that waits until claims are released.
@@ -177,8 +170,8 @@ type GPUState struct {
 // unsaid describes a change that the plugin does not describe.
 const unsaid = "being switched"
 
-// GPUsOf returns the GPUs of a node, in PCI order.
-func GPUsOf(n *v1beta1.GPUNode) []GPUProgress {
+// GPUsOf returns the states of the GPUs that a node's plugin reports, in their order.
+func GPUsOf(n *v1beta1.GPUNode) []GPUState {
 	s := &n.Status
 	if s.Node == nil {
 		return nil
@@ -190,10 +183,10 @@ func GPUsOf(n *v1beta1.GPUNode) []GPUProgress {
 			what[t.Changes[i].GPU] = t.Changes[i].Description
 		}
 	}
-	out := make([]GPUProgress, 0, len(s.Node.GPUs))
+	out := make([]GPUState, 0, len(s.Node.GPUs))
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
-		c := GPUProgress{Name: r.Name, Product: r.ProductName, Mode: r.GPUModes, GPUState: GPUState{Pending: r.Pending, Problem: r.ProblemText()}}
+		c := GPUState{HardwareMode: r.GPUModes, Pending: r.Pending, Problem: v1beta1.ProblemText(r.Problems)}
 		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid

@@ -78,13 +78,11 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
 	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
-	assert.Equal(t, "no profile", cluster.ProfileText(""))
-	assert.Equal(t, "profile cpx", cluster.ProfileText("cpx"))
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
 	far.Blockers = []v1beta1.Blocker{{Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "u"}}
-	assert.Contains(t, far.Again(), "when the blocking pods can be evicted")
+	assert.Contains(t, far.Again(), "when what blocks it is gone")
 
 	n.Fails("cpx", "InUse", "", true)
 	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Attempt 2 starts now.")
@@ -97,11 +95,8 @@ func TestTimes(t *testing.T) {
 func TestGPUs(t *testing.T) {
 	n := gpunodes.WithProfile("n", "spx").GPUs(gpunodes.XCP("SPX", "NPS1"), "gpu-a", "gpu-b").Switches(v1beta1.Draining, "cpx", "", "gpu-b")
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problems = "later", []v1beta1.GPUProblem{{Message: "hot"}}
-	product := "NVIDIA H100 80GB HBM3"
-	want := []cluster.GPUProgress{
-		{Name: "gpu-a", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Pending: "later", Problem: "hot"}},
-		{Name: "gpu-b", Product: product, Mode: gpunodes.XCP("SPX", "NPS1"), GPUState: cluster.GPUState{Change: "compute mode CPX"}},
-	}
+	modes := gpunodes.XCP("SPX", "NPS1")
+	want := []cluster.GPUState{{HardwareMode: modes, Pending: "later", Problem: "hot"}, {HardwareMode: modes, Change: "compute mode CPX"}}
 	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
 	n.Status.Node.Task.SwitchID = "another"
 	want[1].Change = "being switched"

@@ -38,14 +38,6 @@ func (n Progress) Title() string {
 // ProfileName returns the name of a profile, or "none".
 func ProfileName(profile string) string { return cmp.Or(profile, "none") }
 
-// ProfileText describes a profile: "profile cpx", "no profile".
-func ProfileText(profile string) string {
-	if profile == "" {
-		return "no profile"
-	}
-	return "profile " + profile
-}
-
 // ModeText puts the modes of a GPU into words: "MIG on", "CPX NPS1". It is empty without modes.
 func ModeText(m v1beta1.GPUModes) string {
 	switch m.MIGMode {
@@ -118,15 +110,15 @@ func (n Progress) Failure(now time.Time) string {
 	if n.Reason != "" {
 		head += " (" + n.Reason + ")"
 	}
-	text := fmt.Sprintf("%s: %s could not be applied", head, ProfileText(n.To))
+	said := fmt.Sprintf("%s: %s could not be applied", head, text.Profile(n.To))
 	if n.Message != "" {
-		text += ": " + strings.TrimSuffix(n.Message, ".")
+		said += ": " + strings.TrimSuffix(n.Message, ".")
 	}
-	text += "."
+	said += "."
 	if n.Reason != names.ReasonRollbackFailed {
-		text += fmt.Sprintf(" The node is unchanged, with %s.", ProfileText(n.From))
+		said += fmt.Sprintf(" The node is unchanged, with %s.", text.Profile(n.From))
 	}
-	return text + " " + n.again(now)
+	return said + " " + n.again(now)
 }
 
 // again says when a failed switch is retried.
@@ -146,7 +138,7 @@ func (n Progress) again(now time.Time) string {
 func (n Progress) Again() string {
 	switch {
 	case len(n.Blockers) > 0:
-		return "when the blocking pods can be evicted, which is checked at least every 30 minutes, or when the profile or its policy changes"
+		return "when what blocks it is gone, which is checked at least every 30 minutes, or when the profile or its policy changes"
 	case n.Retry != nil:
 		return "at " + text.Clock(*n.Retry)
 	case n.Rebooted:

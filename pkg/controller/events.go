@@ -32,20 +32,20 @@ func (r *Reconciler) reportChange(ctx context.Context, gpuNode *v1beta1.GPUNode,
 	case now.State == v1beta1.Tainted && before.State != v1beta1.Applying:
 		sw := now.Switch
 		r.event(gpuNode, corev1.EventTypeNormal, names.EventSwitchStarted, "Switch",
-			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), state.ProfileText(sw.From.ProfileName), state.ProfileText(sw.To.ProfileName)))
+			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), text.Profile(sw.From.ProfileName), text.Profile(sw.To.ProfileName)))
 	case now.State == v1beta1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Rollback",
-			fmt.Sprintf("Rolling back to %s: %s", state.ProfileText(now.Switch.From.ProfileName), now.Switch.Message))
+			fmt.Sprintf("Rolling back to %s: %s", text.Profile(now.Switch.From.ProfileName), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1beta1.ResultSucceeded:
 		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
 			r.event(gpuNode, corev1.EventTypeNormal, names.EventSwitchSucceeded, "Switch",
-				fmt.Sprintf("Switched to %s in %s", state.ProfileText(step.Record.ToProfileName), step.Record.Duration.Duration))
+				fmt.Sprintf("Switched to %s in %s", text.Profile(step.Record.ToProfileName), step.Record.Duration.Duration))
 		}
 	case now.State == v1beta1.Failed:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Switch", state.FailedText(now))
 	case step.Record != nil:
 		r.event(gpuNode, corev1.EventTypeNormal, step.Record.Reason, "Switch",
-			fmt.Sprintf("Gave up the switch to %s: %s", state.ProfileText(step.Record.ToProfileName), step.Record.Message))
+			fmt.Sprintf("Gave up the switch to %s: %s", text.Profile(step.Record.ToProfileName), step.Record.Message))
 	}
 }
 
@@ -77,9 +77,9 @@ func about(gpuNode *v1beta1.GPUNode, note string) *corev1.ObjectReference {
 
 // reportEviction writes an event that explains why a pod was evicted.
 func (r *Reconciler) reportEviction(p *drain.Pod, profile string, force bool) {
-	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
+	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", text.Profile(profile))
 	if force {
-		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
+		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", text.Profile(profile))
 	}
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

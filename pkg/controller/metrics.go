@@ -133,8 +133,8 @@ func (c *nodeCollector) collectPlans(out chan<- prometheus.Metric) {
 	for _, p := range c.r.Plans.Plans() {
 		n := &p.Status.NodeCounts
 		for state, nodes := range map[string]int32{
-			"Updated": n.Updated, "Switching": n.Switching, "Waiting": n.Waiting, "Failed": n.Failed,
-			"SetAside": n.SetAside, names.ReasonNotReady: n.NotReady, "Overridden": n.Overridden,
+			names.PlanNodeUpdated: n.Updated, names.PlanNodeSwitching: n.Switching, names.PlanNodeWaiting: n.Waiting, names.PlanNodeFailed: n.Failed,
+			names.PlanNodeSetAside: n.SetAside, names.PlanNodeNotReady: n.NotReady, names.PlanNodeOverridden: n.Overridden,
 		} {
 			out <- prometheus.MustNewConstMetric(planNodesDesc, prometheus.GaugeValue, float64(nodes), p.Name, state)
 		}

@@ -7,14 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Advice says which pods could move for waiting pods. `kubectl tranche defrag` prints its JSON form.
 type Advice struct {
 	// Pods are the waiting pods. The plan of each is made as if no other pod waited.
 	Pods []PodAdvice `json:"items"`
-	// Notes say what could not be read and what follows from that.
-	Notes []string `json:"notes,omitempty"`
+	// Unread is what could not be read.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 // PodAdvice is a waiting pod with its plan, or with the reason why there is none. It has the names of

@@ -13,8 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/follow"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // The hardware report is what `tranche-kubelet-plugin hardware` prints: who owns the partitions of
@@ -31,15 +34,15 @@ type HardwareReport struct {
 type ReportedGPU struct {
 	// Name is the name of the GPU's device ("gpu-0000-1b-00-0").
 	Name string `json:"name"`
-	// Problem says what is wrong with the GPU, empty for a healthy one.
-	Problem string `json:"problem,omitempty"`
+	// Problems are why the GPU cannot be used.
+	Problems []v1beta1.GPUProblem `json:"problems,omitempty"`
 	// Obstacles say what cannot be allocated now, and why: mostly because a process blocks
 	// a mode change.
 	Obstacles []ReportedObstacle `json:"obstacles,omitempty"`
 	// Devices lists the devices in use, once for each owner.
 	Devices []ReportedDevice `json:"devices,omitempty"`
-	// Errors say what could not be read.
-	Errors []string `json:"errors,omitempty"`
+	// Unread is what the GPU did not answer.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 // ReportedObstacle is why devices cannot be allocated.
@@ -69,12 +72,12 @@ func (r HardwareReport) writeText(w io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out, "%s: %s\n", g.Name, cmp.Or(g.Problem, "healthy"))
+		fmt.Fprintf(out, "%s: %s\n", g.Name, cmp.Or(v1beta1.ProblemText(g.Problems), "healthy"))
 		for _, o := range g.Obstacles {
 			fmt.Fprintf(out, "  cannot be allocated now: %s: %s\n", shortNames(g.Name, o.Devices), o.Message)
 		}
-		for _, err := range g.Errors {
-			fmt.Fprintf(out, "  cannot be read: %s\n", err)
+		for _, sentence := range text.Sentences(g.Unread) {
+			fmt.Fprintf(out, "  Note: %s\n", sentence)
 		}
 		if len(g.Devices) > 0 {
 			fmt.Fprintln(out, "  DEVICE\tUUID\tOWNER")
@@ -101,7 +104,7 @@ func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
 	report := HardwareReport{TypeMeta: metav1.TypeMeta{APIVersion: names.OutputVersion, Kind: "HardwareReport"}, GPUs: make([]ReportedGPU, len(gpus))}
 	var wg sync.WaitGroup
 	for i, g := range gpus {
-		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problem: g.Problem.Message, Devices: held[g.PCIAddress]}
+		report.GPUs[i] = ReportedGPU{Name: g.Name(), Problems: follow.ProblemsOf(g.Problem), Devices: held[g.PCIAddress]}
 		wg.Go(func() { m.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
 	}
 	wg.Wait()
@@ -110,17 +113,18 @@ func (m *monitor) hardwareReport(ctx context.Context) HardwareReport {
 
 // ask adds to a GPU's report what only the hardware knows.
 func (m *monitor) ask(ctx context.Context, pciAddress string, g *ReportedGPU) {
-	obstacles, err := m.obstaclesOf(ctx, pciAddress)
-	if err != nil {
-		g.Errors = append(g.Errors, err.Error())
+	unread := func(err error, consequence string) {
+		if err != nil {
+			g.Unread = append(g.Unread, text.Unread{Message: err.Error(), Consequence: consequence})
+		}
 	}
+	obstacles, err := m.obstaclesOf(ctx, pciAddress)
+	unread(err, "what cannot be allocated now is not known")
 	for _, o := range byReason(obstacles) {
 		g.Obstacles = append(g.Obstacles, ReportedObstacle{devicesOf(obstacles, o), o.Reason})
 	}
 	foreign, _, err := m.claims.Compare(ctx, pciAddress)
-	if err != nil {
-		g.Errors = append(g.Errors, err.Error())
-	}
+	unread(err, "partitions that Tranche did not create are not known")
 	for _, f := range foreign {
 		remove := hardware.Lookup(m.drivers.Of).RemovalCommand(f)
 		g.Devices = append(g.Devices, ReportedDevice{Name: f.Name(), UUID: f.UUID, Foreign: true, RemovalCommand: remove, owner: "not made by Tranche: " + remove})

@@ -28,10 +28,5 @@ func DrawAdvice(p *Page, a defrag.Advice) {
 		}
 		p.Table([]string{"POD", "FROM DEVICE", "TO NODE", "TO DEVICE"}, rows)
 	}
-	for i, note := range a.Notes {
-		if i == 0 {
-			p.Blank()
-		}
-		p.Wrap("", note, Yellow)
-	}
+	p.Unread(a.Unread)
 }

@@ -46,7 +46,7 @@ func Draw(p *Page, s *cluster.Summary, wide bool) {
 	}
 	d.lost()
 	d.waiting()
-	d.notes()
+	d.Unread(s.Unread)
 	d.legend()
 }
 

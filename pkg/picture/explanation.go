@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -29,7 +30,8 @@ func (t *writing) say(head, said string) { t.Wrap(head, said, Normal) }
 func DrawExplanation(p *Page, e *why.Explanation, all bool) {
 	t := newWriting(p, all)
 	t.explanation(e)
-	t.end(e.Quotes, e.Remedies, e.Notes)
+	t.end(e.Quotes, e.Remedies)
+	t.Unread(e.Unread)
 }
 
 func newWriting(p *Page, all bool) *writing {
@@ -43,8 +45,8 @@ func (t *writing) explanation(e *why.Explanation) {
 	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
 		h := e.Holds[i]
 		what := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
-		if h.Health != "" {
-			what += ": " + h.Health
+		if len(h.Problems) > 0 {
+			what += ": " + v1beta1.ProblemText(h.Problems)
 		}
 		return h.Label, what
 	})
@@ -58,8 +60,8 @@ func (t *writing) explanation(e *why.Explanation) {
 	t.nodes(e)
 }
 
-// end writes messages, remedies and notes.
-func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string) {
+// end writes messages and remedies.
+func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy) {
 	for _, q := range quotes {
 		t.quote(q)
 	}
@@ -73,10 +75,6 @@ func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string)
 			}
 		}
 	}
-	for _, n := range notes {
-		t.Blank()
-		t.Flow([]Span{Phrase("Note: ", Yellow)}, Text(n, Yellow))
-	}
 }
 
 // DrawOwner writes why the pods of a job or another owner do not run, and the explanation of one pod
@@ -84,25 +82,19 @@ func (t *writing) end(quotes []why.Quote, remedies []fit.Remedy, notes []string)
 func DrawOwner(p *Page, e *why.OwnerExplanation, all bool) {
 	t := newWriting(p, all)
 	t.Wrap("", e.Summary, Bold)
-	var notes []string
-	t.end(e.Quotes, e.Remedies, nil)
+	t.end(e.Quotes, e.Remedies)
+	unread := e.Unread
 	for _, pod := range e.Pods {
 		t.Blank()
 		t.explanation(pod)
-		t.end(pod.Quotes, pod.Remedies, nil)
+		t.end(pod.Quotes, pod.Remedies)
 		if more := othersLike(e.Groups, pod.Pod); len(more) > 0 {
 			t.Blank()
 			t.say("", "In the same state: "+text.List(more, maxAlike)+".")
 		}
-		notes = append(notes, pod.Notes...)
+		unread = append(slices.Clip(unread), pod.Unread...)
 	}
-	for _, n := range e.Notes {
-		if !slices.Contains(notes, n) {
-			notes = append(notes, n)
-		}
-	}
-	slices.Sort(notes)
-	t.end(nil, nil, slices.Compact(notes))
+	t.Unread(unread)
 }
 
 // maxAlike is how many pods are named that wait like another.

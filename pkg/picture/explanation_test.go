@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -16,7 +17,7 @@ func TestExplanation(t *testing.T) {
 		Summary: "Pod a waits.",
 		Holds: []why.Holding{
 			{DeviceKind: cluster.DeviceKind{Label: "1g.10gb"}, Device: "gpu-0", Pool: "node-a", Claim: "first"},
-			{DeviceKind: cluster.DeviceKind{Label: "3g.40gb"}, Device: "gpu-1", Pool: "node-a", Claim: "second", Health: "it is lost"},
+			{DeviceKind: cluster.DeviceKind{Label: "3g.40gb"}, Device: "gpu-1", Pool: "node-a", Claim: "second", Problems: []v1beta1.GPUProblem{{Cause: "lost", Message: "it is lost"}}},
 		},
 		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}

@@ -27,7 +27,7 @@ func TestProfileAsJSON(t *testing.T) {
 	for i := range m.Nodes {
 		assert.Equal(t, in.GPUNodes[i].Status.State, m.Nodes[i].Status.State, "the status is that of the GPUNode")
 	}
-	assert.Equal(t, "it does not answer", m.Nodes[0].Status.Node.GPUs[2].ProblemText())
+	assert.Equal(t, "it does not answer", v1beta1.ProblemText(m.Nodes[0].Status.Node.GPUs[2].Problems))
 	assert.NotNil(t, m.Nodes[1].GPUs, "none, not null")
 
 	in.View.Nodes = []string{"node-b"}

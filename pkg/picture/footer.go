@@ -92,13 +92,6 @@ func (d *drawing) waitingLine(kind string, all []cluster.Waiting) {
 	d.Flow(nil, append(text, Phrase("("+why+")", Dim))...)
 }
 
-func (d *drawing) notes() {
-	for _, n := range d.summary.Notes {
-		d.Blank()
-		d.Flow([]Span{Phrase("Note: ", Yellow)}, Text(n, Normal))
-	}
-}
-
 // legend explains the symbols that occur.
 func (d *drawing) legend() {
 	first := slices.IndexFunc(d.summary.Nodes, func(n cluster.Node) bool { return len(n.GPUs) > 0 })

@@ -12,13 +12,13 @@ import (
 
 // stateWords are the states of nodes in a sentence.
 var stateWords = map[overview.State]string{
-	overview.Ready: "ready", overview.Waiting: "waiting for their turn", overview.Cordoned: "cordoned", overview.Switching: "being switched",
-	overview.Tainted: "tainted", overview.NotApplied: "without their profile", overview.Overdue: "overdue", overview.Failed: "failed",
+	overview.Ready: "ready", overview.Pending: "waiting for their turn", overview.Cordoned: "cordoned", overview.Switching: "being switched",
+	overview.UnexplainedTaint: "tainted", overview.ProfileNotApplied: "without their profile", overview.Overdue: "overdue", overview.SwitchFailed: "failed",
 	overview.Incomplete: "published in part", overview.Unhealthy: "unhealthy", overview.NotReady: "not ready", overview.Gone: "gone",
 }
 
 // reasonsSayAll has the states that their reasons name.
-var reasonsSayAll = map[overview.State]bool{overview.NotApplied: true, overview.Overdue: true, overview.Failed: true, overview.Gone: true}
+var reasonsSayAll = map[overview.State]bool{overview.ProfileNotApplied: true, overview.Overdue: true, overview.SwitchFailed: true, overview.Gone: true}
 
 // memoryParts are the parts of a bar of memory, from left to right.
 var memoryParts = []struct {
@@ -42,7 +42,7 @@ func DrawOverview(p *Page, s *cluster.Summary, wide bool) {
 		d.overview(overview.Of(s))
 	}
 	d.waiting()
-	d.notes()
+	d.Unread(s.Unread)
 	if len(s.Nodes) > 0 {
 		d.overviewLegend()
 	}

@@ -13,7 +13,7 @@ import (
 func TestPicturesOfOverviews(t *testing.T) {
 	partial := scenes.Fleet()
 	partial.Partial = true
-	partial.Notes = []string{"you are allowed to list ResourceClaims in the namespace \"team-a\" only."}
+	partial.Unread = scenes.Partial().Unread
 	for name, scene := range map[string]scenes.Scene{
 		"overview": scenes.Fleet(), "overview-partial": partial, "overview-shared": scenes.Shared(), "overview-none": {View: cluster.View{Selector: "gpu=yes", Nodes: []string{}}},
 	} {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Style is how a span looks on a screen with colors. Nothing is said by color alone.
@@ -128,6 +130,14 @@ func (p *Page) Flow(head []Span, spans ...Span) {
 	}
 	wrapped := ansi.Wordwrap(guard.Replace(strings.Join(words, " ")), room, "")
 	p.write(first + strings.ReplaceAll(wrapped, "\n", "\n"+strings.Repeat(" ", hang)))
+}
+
+// Unread writes what could not be read.
+func (p *Page) Unread(all []text.Unread) {
+	for _, sentence := range text.Sentences(all) {
+		p.Blank()
+		p.Flow([]Span{Phrase("Note: ", Yellow)}, Text(sentence, Normal))
+	}
 }
 
 // Wrap writes text behind a head.

@@ -26,12 +26,12 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
 	}
 	if len(gpus) > 0 {
 		var rows [][]string
-		for _, c := range gpus {
+		for i, state := range gpus {
 			var remarks []string
-			for _, n := range overview.StateNotes(c.GPUState) {
+			for _, n := range overview.StateNotes(state) {
 				remarks = append(remarks, n.About+n.Text)
 			}
-			rows = append(rows, []string{c.Name, cluster.ModeText(c.Mode), strings.Join(remarks, "; ")})
+			rows = append(rows, []string{node.Status.Node.GPUs[i].Name, cluster.ModeText(state.HardwareMode), strings.Join(remarks, "; ")})
 		}
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)

@@ -1,7 +1,6 @@
 package picture
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +19,7 @@ func DrawNodeUsage(p *Page, nodes []usage.Node) {
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), cmp.Or(n.Unknown, old(n)))...))
+		rows = append(rows, append([]string{n.Name, strconv.Itoa(len(n.GPUs))}, append(values(n.Values), remark(n))...))
 	}
 	usageTable(p, []string{"NODE", "GPUS", "MEMORY", "COMPUTE", "ENGINE", "POWER", "REMARKS"}, rows)
 }
@@ -51,42 +50,26 @@ func DrawGPUUsage(p *Page, nodes []usage.Node) {
 	}
 }
 
-// DrawPodUsage writes how much each pod uses. Of nodes of which nothing is known, it says why.
-func DrawPodUsage(p *Page, pods []usage.Pod, nodes []usage.Node) {
+// DrawPodUsage writes how much each pod uses.
+func DrawPodUsage(p *Page, pods usage.PodList) {
 	var rows [][]string
-	for i := range pods {
-		x := &pods[i]
+	for i := range pods.Items {
+		x := &pods.Items[i]
 		rows = append(rows, append([]string{x.Namespace, x.Name}, append(values(x.Values), devices(x.Devices))...))
 	}
 	usageTable(p, []string{"NAMESPACE", "POD", "MEMORY", "COMPUTE", "ENGINE", "POWER", "DEVICES"}, rows)
-	for _, said := range append(
-		byReason(nodes, "the pods of %s are not known: %s.", func(n *usage.Node) string { return n.Unknown }),
-		byReason(nodes, "the values of the pods of %s are old: %s.", func(n *usage.Node) string { return n.Old })...) {
-		p.Blank()
-		p.Flow([]Span{Phrase("Note: ", Yellow)}, Text(said, Normal))
-	}
+	p.Unread(pods.Unread)
 }
 
-// byReason says the same of all nodes with the same reason.
-func byReason(nodes []usage.Node, format string, of func(*usage.Node) string) (said []string) {
-	names := map[string][]string{}
-	for i := range nodes {
-		if reason := of(&nodes[i]); reason != "" {
-			names[reason] = append(names[reason], nodes[i].Name)
-		}
+// remark says why values are missing, or not of now.
+func remark(n *usage.Node) string {
+	switch {
+	case len(n.Unread) > 0:
+		return n.Unread[0].Message
+	case n.Old != "":
+		return "old: " + n.Old
 	}
-	for _, reason := range slices.Sorted(maps.Keys(names)) {
-		said = append(said, fmt.Sprintf(format, text.List(names[reason], 3), reason))
-	}
-	return said
-}
-
-// old returns a remark on values that are not of now.
-func old(n *usage.Node) string {
-	if n.Old == "" {
-		return ""
-	}
-	return "old: " + n.Old
+	return ""
 }
 
 func usageTable(p *Page, head []string, rows [][]string) {
@@ -99,12 +82,12 @@ func usageTable(p *Page, head []string, rows [][]string) {
 
 // sums describes a node in one line.
 func sums(n *usage.Node) string {
-	if n.Unknown != "" {
-		return text.Capital(n.Unknown) + "."
+	if len(n.Unread) > 0 {
+		return text.Capital(remark(n)) + "."
 	}
 	v := values(n.Values)
 	said := fmt.Sprintf("%s, memory %s, compute %s, engine %s, power %s", text.Count(len(n.GPUs), "GPU"), v[0], v[1], v[2], v[3])
-	return strings.TrimSuffix(said+"; "+old(n), "; ")
+	return strings.TrimSuffix(said+"; "+remark(n), "; ")
 }
 
 // values returns the columns MEMORY, COMPUTE, ENGINE and POWER.
@@ -160,19 +143,16 @@ func users(all []usage.User) string {
 }
 
 // devices counts equal ones: "1g.10gb ×2".
-func devices(all []string) string {
-	var names []string
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(all))) {
-		n := 0
-		for _, other := range all {
-			if other == name {
-				n++
-			}
+func devices(all []usage.Device) string {
+	count := map[string]int{}
+	for _, d := range all {
+		count[d.String()]++
+	}
+	names := slices.Sorted(maps.Keys(count))
+	for i, name := range names {
+		if count[name] > 1 {
+			names[i] += fmt.Sprintf(" ×%d", count[name])
 		}
-		if n > 1 {
-			name += fmt.Sprintf(" ×%d", n)
-		}
-		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }

@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,7 +28,7 @@ func usages() []usage.Node {
 				{Namespace: "team-b", Pod: "infer-1", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share},
 			}},
 		}},
-		{Name: "gpu-01", GPUs: []usage.GPU{}, Unknown: "you are not allowed to get pods/proxy in the namespace tranche-system"},
+		usage.Unanswered("gpu-01", "tranche-system", errors.New("you are not allowed to get pods/proxy in the namespace tranche-system")),
 		{Name: "gpu-02", Values: usage.Values{MemoryTotal: ptr.To(24.0 * (1 << 30)), Power: ptr.To(12345.6)}, GPUs: []usage.GPU{{Name: "gpu-0000-0f-00-0"}}},
 	}
 }
@@ -36,11 +37,11 @@ func TestPicturesOfUsage(t *testing.T) {
 	nodes := usages()
 	checkDrawn(t, "top-nodes", func(p *Page) { DrawNodeUsage(p, nodes) })
 	checkDrawn(t, "top-gpus", func(p *Page) { DrawGPUUsage(p, nodes) })
-	checkDrawn(t, "top-pods", func(p *Page) { DrawPodUsage(p, usage.Pods(nodes), nodes) })
+	checkDrawn(t, "top-pods", func(p *Page) { DrawPodUsage(p, usage.Pods(nodes)) })
 	for _, draw := range []func(*Page){
 		func(p *Page) { DrawNodeUsage(p, nil) },
 		func(p *Page) { DrawGPUUsage(p, nil) },
-		func(p *Page) { DrawPodUsage(p, nil, nil) },
+		func(p *Page) { DrawPodUsage(p, usage.PodList{}) },
 	} {
 		assert.Equal(t, "The plugins of Tranche report no usage.\n", drawn(t, Screen{Width: 80}, draw))
 	}

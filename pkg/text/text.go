@@ -67,3 +67,11 @@ func Capital(text string) string {
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
 }
+
+// Profile describes a profile: "profile cpx", "no profile".
+func Profile(name string) string {
+	if name == "" {
+		return "no profile"
+	}
+	return "profile " + name
+}

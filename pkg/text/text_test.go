@@ -42,3 +42,16 @@ func TestNote(t *testing.T) {
 	assert.Equal(t, "short", text.Note("short"))
 	assert.Len(t, text.Note(strings.Repeat("a", 2000)), 1024)
 }
+
+func TestSentences(t *testing.T) {
+	assert.Empty(t, text.Sentences(nil))
+	assert.Equal(t, []string{"A is missing; b is missing (away).", "Nobody answers."}, text.Sentences([]text.Unread{
+		{Message: "away.", Consequence: "a is missing"}, {Message: "nobody answers"}, {Message: "away", Consequence: "b is missing"},
+		{Message: "away", Consequence: "b is missing"},
+	}))
+}
+
+func TestProfile(t *testing.T) {
+	assert.Equal(t, "no profile", text.Profile(""))
+	assert.Equal(t, "profile cpx", text.Profile("cpx"))
+}

@@ -34,14 +34,14 @@ func (c *Config) clearNodes(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, name := range marked {
+	for _, name := range namesOf(marked) {
 		errs = append(errs, c.clearNode(ctx, name))
 	}
 	return errors.Join(errs...)
 }
 
 // markedNodes returns the nodes with our taint or paused monitoring pods.
-func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
+func (c *Config) markedNodes(ctx context.Context) (marked []metav1.ObjectMeta, err error) {
 	err = pages(ctx, func(ctx context.Context, next string) (string, error) {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: page, Continue: next})
 		if err != nil {
@@ -49,7 +49,7 @@ func (c *Config) markedNodes(ctx context.Context) (marked []string, err error) {
 		}
 		for i := range list.Items {
 			if nodePatch(&list.Items[i]) != nil {
-				marked = append(marked, list.Items[i].Name)
+				marked = append(marked, metav1.ObjectMeta{Name: list.Items[i].Name})
 			}
 		}
 		return list.Continue, nil

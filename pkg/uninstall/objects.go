@@ -23,6 +23,7 @@ const page = 500
 var (
 	slicesKind    = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 	templatesKind = resourceapi.SchemeGroupVersion.WithResource("resourceclaimtemplates")
+	nodesKind     = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podsKind      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	gpuNodesKind  = v1beta1.GroupVersion.WithResource(client.ResourceGPUNodes)
 	profilesKind  = v1beta1.GroupVersion.WithResource(client.ResourcePartitionProfiles)
@@ -36,7 +37,7 @@ var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelec
 // labeled selects by labels.
 func labeled(selector string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: selector} }
 
-// find returns names, labels and owners of the objects of a kind, in a namespace or, if that is empty,
+// find returns names, labels, annotations and owners of the objects of a kind, in a namespace or, if that is empty,
 // in all. It reads at most most objects, or all if most is 0. It returns none if the cluster does not
 // serve the kind.
 func (c *Config) find(ctx context.Context, kind schema.GroupVersionResource, namespace string, o metav1.ListOptions, most int) (found []metav1.ObjectMeta, err error) {
@@ -52,7 +53,7 @@ func (c *Config) find(ctx context.Context, kind schema.GroupVersionResource, nam
 		}
 		for i := range list.Items {
 			m := &list.Items[i].ObjectMeta
-			found = append(found, metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, Labels: m.Labels, OwnerReferences: m.OwnerReferences})
+			found = append(found, metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, Labels: m.Labels, Annotations: m.Annotations, OwnerReferences: m.OwnerReferences})
 		}
 		if most > 0 && len(found) >= most {
 			return "", nil

@@ -2,6 +2,7 @@ package uninstall
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 	"time"
 
@@ -112,8 +113,9 @@ func TestCheck(t *testing.T) {
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}}},
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}},
 		&v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
-	objects := metadataOf(t, client, ours, other,
-		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev"),
+	definition := object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev")
+	definition.Annotations = map[string]string{keepAnnotation: "keep"}
+	objects := metadataOf(t, client, ours, other, definition,
 		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))
 	objects.PrependReactor("list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "podmonitors"}, "")
@@ -127,19 +129,40 @@ func TestCheck(t *testing.T) {
 	report, err := Check(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, `In the cluster:
-  resourceslices of gpu.tranche.dev: 1
+  resourceslices: 1
   gpunodes: 1
+  partitionprofiles of your own (kept): 1
   partitionprofiles of the chart: 1
   partitionprofiles of other projects' configurations: 1
-  partitionprofiles of your own (kept): 1
   partitionplans (kept): 1
   deviceclasses: 2 (a, b)
-  customresourcedefinitions (kept, unless crds.keep=false): 1 (gpunodes.tranche.dev)
+  customresourcedefinitions (kept): 1 (gpunodes.tranche.dev)
   resourceclaimtemplates that the controller created: 1 (tranche-fraction-500)
   nodes with taints or paused monitoring pods: 2 (node-a, node-c)
 No pod holds a GPU and no GPU is being changed: release mine in gpus can be uninstalled.
 `, report.String())
 	assert.Empty(t, out.String())
+	assert.Contains(t, report.Found, Found{Resource: "partitionprofiles.tranche.dev", CreatedFrom: names.CreatedFromChart, Count: 1})
+
+	var answer error
+	objects.PrependReactor("list", definitions, func(k8stesting.Action) (bool, runtime.Object, error) {
+		if answer != nil {
+			return true, nil, answer
+		}
+		l := &metav1.List{}
+		l.Items = append(l.Items, runtime.RawExtension{Object: object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "gpunodes.tranche.dev")})
+		return true, l, answer
+	})
+	report, err = Check(t.Context(), c)
+	require.NoError(t, err)
+	assert.NotContains(t, report.String(), "(kept", "the chart has crds.keep=false")
+	answer = apierrors.NewForbidden(schema.GroupResource{Resource: definitions}, "", errors.New("no"))
+	report, err = Check(t.Context(), c)
+	require.NoError(t, err)
+	assert.Contains(t, report.String(), "partitionplans (kept, unless crds.keep=false): 1")
+	assert.Contains(t, report.String(), "Note: Which customresourcedefinitions there are is not known (")
+	require.Len(t, report.Unread, 1)
+	assert.Equal(t, "customresourcedefinitions.apiextensions.k8s.io", report.Unread[0].Resource)
 
 	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")))
 	report, err = Check(t.Context(), c)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
@@ -159,10 +160,17 @@ func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 	case err == nil && len(rows) > 0:
 		return []Node{NodeOf(pod.Spec.NodeName, rows)}
 	case err != nil:
-		return []Node{{Name: pod.Spec.NodeName, Unknown: reason(pod, err).Error(), GPUs: []GPU{}}}
+		return []Node{Unanswered(pod.Spec.NodeName, pod.Namespace, reason(pod, err))}
 	}
 	// A node without GPUs.
 	return nil
+}
+
+// Unanswered is a node whose plugin, in a namespace, cannot be read.
+func Unanswered(node, namespace string, err error) Node {
+	return Node{Name: node, GPUs: []GPU{}, Unread: []text.Unread{{
+		Resource: "pods/proxy", Namespace: namespace, Message: strings.TrimSuffix(err.Error(), "."), Consequence: "how much the node's GPUs are used is not known",
+	}}}
 }
 
 // reason is why a plugin cannot be read.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -87,10 +88,13 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, 5, told)
 	require.Len(t, nodes, 4, "node-e has no GPUs")
 	assert.InDelta(t, 5.0, *nodes[0].MemoryUsed, 0)
-	assert.Empty(t, nodes[0].Unknown)
-	assert.Equal(t, "you are not allowed to get pods/proxy in the namespace tranche-system", nodes[1].Unknown)
-	assert.Contains(t, nodes[2].Unknown, "metrics of pod tranche-system/c: ")
-	assert.Contains(t, nodes[3].Unknown, "metrics of pod tranche-system/d: read metrics: ")
+	assert.Empty(t, nodes[0].Unread)
+	assert.Equal(t, []text.Unread{{
+		Resource: "pods/proxy", Namespace: "tranche-system", Message: "you are not allowed to get pods/proxy in the namespace tranche-system",
+		Consequence: "how much the node's GPUs are used is not known",
+	}}, nodes[1].Unread)
+	assert.Contains(t, nodes[2].Unread[0].Message, "metrics of pod tranche-system/c: ")
+	assert.Contains(t, nodes[3].Unread[0].Message, "metrics of pod tranche-system/d: read metrics: ")
 }
 
 func TestReadWithoutPlugins(t *testing.T) {

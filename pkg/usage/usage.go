@@ -2,10 +2,12 @@ package usage
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Node is how much a node's GPUs are used. `kubectl tranche top -o json` prints its JSON form.
@@ -14,8 +16,8 @@ type Node struct {
 	// Values are the sums of memory and power, and the means of the ratios.
 	Values
 	GPUs []GPU `json:"gpus"`
-	// Unknown says why nothing is known, or not everything.
-	Unknown string `json:"message,omitempty"`
+	// Unread says why nothing is known.
+	Unread []text.Unread `json:"unread,omitempty"`
 	// Old says why the values are not of now.
 	Old string `json:"-"`
 }
@@ -47,16 +49,36 @@ type User struct {
 	Pod       string `json:"podName,omitempty"`
 	Claim     string `json:"claimName,omitempty"`
 	Values
+	// of is the type of the device that it has.
+	of gpu.Type
 }
 
 // Pod is how much a pod uses of all that it has.
 type Pod struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Node      string `json:"nodeName"`
-	// Devices are the profiles of the partitions, and the names of the GPUs.
-	Devices []string `json:"devices"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"podName"`
+	Node      string   `json:"nodeName"`
+	Devices   []Device `json:"devices"`
 	Values
+}
+
+// Device is a device of which a pod has all or a share.
+type Device struct {
+	GPU  string `json:"gpuName"`
+	UUID string `json:"uuid,omitempty"`
+	// Type is that of the device that the pod has: of a share, UUID and Profile are those of what is shared.
+	Type    gpu.Type `json:"type,omitempty"`
+	Profile string   `json:"profile,omitempty"`
+}
+
+// String names the device for people.
+func (d Device) String() string { return cmp.Or(d.Profile, d.GPU) }
+
+// PodList has the pods by name.
+type PodList struct {
+	Items []Pod `json:"items"`
+	// Unread are the nodes whose pods are not known.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 // NodeOf groups the rows of a node's plugin by GPUs and partitions.
@@ -146,7 +168,7 @@ func (d *device) values() (Values, []User) {
 		})
 		if i < 0 {
 			i = len(users)
-			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim})
+			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim, of: gpu.Type(r.Type)})
 		}
 		users[i].max(r.Values)
 	}
@@ -161,13 +183,13 @@ func (d *device) values() (Values, []User) {
 }
 
 // Pods adds up what each pod uses.
-func Pods(nodes []Node) []Pod {
+func Pods(nodes []Node) PodList {
 	type sums struct {
 		Pod
 		total
 	}
 	all := map[[2]string]*sums{}
-	count := func(node, device string, u User) {
+	count := func(node string, device Device, u User) {
 		if u.Pod == "" {
 			return
 		}
@@ -183,22 +205,45 @@ func Pods(nodes []Node) []Pod {
 	for i := range nodes {
 		for _, g := range nodes[i].GPUs {
 			for _, u := range g.Users {
-				count(nodes[i].Name, g.Name, u)
+				count(nodes[i].Name, Device{g.Name, g.UUID, u.of, ""}, u)
 			}
 			for _, p := range g.Partitions {
 				for _, u := range p.Users {
-					count(nodes[i].Name, cmp.Or(p.Profile, p.UUID), u)
+					count(nodes[i].Name, Device{g.Name, p.UUID, u.of, p.Profile}, u)
 				}
 			}
 		}
 	}
-	out := make([]Pod, 0, len(all))
+	out := PodList{Items: make([]Pod, 0, len(all)), Unread: unreadOf(nodes)}
 	for _, p := range all {
 		p.Values = p.values()
-		out = append(out, p.Pod)
+		out.Items = append(out.Items, p.Pod)
 	}
-	slices.SortFunc(out, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out.Items, func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
 	return out
+}
+
+// unreadOf says which nodes' pods are not known, or known by old values, once for each reason.
+func unreadOf(nodes []Node) (all []text.Unread) {
+	names := map[text.Unread][]string{}
+	for i := range nodes {
+		for _, u := range nodes[i].Unread {
+			u.Consequence = "the pods of %s are not known"
+			names[u] = append(names[u], nodes[i].Name)
+		}
+		if nodes[i].Old != "" {
+			u := text.Unread{Message: nodes[i].Old, Consequence: "the values of the pods of %s are old"}
+			names[u] = append(names[u], nodes[i].Name)
+		}
+	}
+	for u, of := range names {
+		u.Consequence = fmt.Sprintf(u.Consequence, text.List(of, 3))
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b text.Unread) int {
+		return cmp.Or(cmp.Compare(a.Consequence, b.Consequence), cmp.Compare(a.Message, b.Message))
+	})
+	return all
 }
 
 // fields are all values, for what is done with each.

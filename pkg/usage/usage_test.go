@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -83,10 +84,18 @@ tranche_memory_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GP
 func TestPods(t *testing.T) {
 	pods := usage.Pods([]usage.Node{usage.NodeOf("node-a", parse(t, metrics))})
 	assert.JSONEq(t, `[
-		{"namespace": "team", "name": "infer", "nodeName": "node-a", "devices": ["1g.10gb"], "memoryUsedBytes": 10, "computeActiveRatio": 0.25},
-		{"namespace": "team", "name": "share-0", "nodeName": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
-		{"namespace": "team", "name": "share-1", "nodeName": "node-a", "devices": ["gpu-b"], "memoryUsedBytes": 7},
-		{"namespace": "team", "name": "whole", "nodeName": "node-a", "devices": ["gpu-c"], "memoryUsedBytes": 3}]`, asJSON(t, pods))
+		{"namespace": "team", "podName": "infer", "nodeName": "node-a", "devices": [{"gpuName": "gpu-a", "uuid": "MIG-10", "type": "mig", "profile": "1g.10gb"}], "memoryUsedBytes": 10, "computeActiveRatio": 0.25},
+		{"namespace": "team", "podName": "share-0", "nodeName": "node-a", "devices": [{"gpuName": "gpu-b", "uuid": "GPU-b", "type": "share"}], "memoryUsedBytes": 5, "memoryTotalBytes": 20},
+		{"namespace": "team", "podName": "share-1", "nodeName": "node-a", "devices": [{"gpuName": "gpu-b", "uuid": "GPU-b", "type": "share"}], "memoryUsedBytes": 7},
+		{"namespace": "team", "podName": "whole", "nodeName": "node-a", "devices": [{"gpuName": "gpu-c", "uuid": "GPU-c", "type": "gpu"}], "memoryUsedBytes": 3}]`, asJSON(t, pods.Items))
+}
+
+// Nodes of which nothing is known are told once for each reason.
+func TestUnknownPods(t *testing.T) {
+	away := errors.New("away")
+	pods := usage.Pods([]usage.Node{usage.Unanswered("a", "x", away), {Name: "b", Old: "late"}, usage.Unanswered("c", "x", away)})
+	assert.JSONEq(t, `{"items": [], "unread": [{"resource": "pods/proxy", "namespace": "x", "message": "away", "consequence": "the pods of a, c are not known"},
+		{"message": "late", "consequence": "the values of the pods of b are old"}]}`, asJSON(t, pods))
 }
 
 // The means of a pod are of all its devices.
@@ -96,11 +105,11 @@ tranche_engine_active_ratio{node="node-a",gpu="gpu-a",uuid="GPU-a",namespace="x"
 tranche_engine_active_ratio{gpu="gpu-b",uuid="GPU-b",namespace="x",pod="p"} 0.5
 tranche_engine_active_ratio{gpu="gpu-c",uuid="GPU-c",namespace="y",pod="p"} 0
 `))})
-	require.Len(t, pods, 2)
-	assert.Equal(t, 0.75, *pods[0].Engine)
-	assert.Equal(t, []string{"gpu-a", "gpu-b"}, pods[0].Devices)
-	assert.Equal(t, "node-b", pods[0].Node, "whatever the metrics say: that of the plugin's pod")
-	assert.Zero(t, *pods[1].Engine)
+	require.Len(t, pods.Items, 2)
+	assert.Equal(t, 0.75, *pods.Items[0].Engine)
+	assert.Equal(t, []usage.Device{{GPU: "gpu-a", UUID: "GPU-a"}, {GPU: "gpu-b", UUID: "GPU-b"}}, pods.Items[0].Devices)
+	assert.Equal(t, "node-b", pods.Items[0].Node, "whatever the metrics say: that of the plugin's pod")
+	assert.Zero(t, *pods.Items[1].Engine)
 }
 
 func TestParseErrors(t *testing.T) {

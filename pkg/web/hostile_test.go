@@ -81,7 +81,7 @@ func (e enemy) Snapshot() *overview.Snapshot {
 	for i, state := range []v1beta1.State{v1beta1.Draining, v1beta1.Failed} {
 		n := s.Nodes[i]
 		n.Profile.State = state
-		n.Cordoned, n.NotReady = false, false // so that there is room
+		n.Cordoned, n.Ready = false, nil // so that there is room
 		for j := range n.GPUs {
 			for k := range n.GPUs[j].Held {
 				n.GPUs[j].Held[k].Holders[1].Hidden = false

@@ -4,8 +4,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
-	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // frame is what is around the blocks of a page.
@@ -104,11 +103,9 @@ func shortcuts() g.Node {
 	)
 }
 
-// gaps returns what the user cannot see.
-func gaps(all []read.Gap) g.Node {
-	return h.Div(blockID("gaps"), g.Map(all, func(gap read.Gap) g.Node {
-		return h.P(h.Class("note"), h.B(g.Text("Not known: "+gap.What+".")), g.Text(" "+cluster.Sentence(gap.Reason)+" "+gap.Means))
-	}))
+// unread says what could not be read, and what the user may not see.
+func unread(all []text.Unread) g.Node {
+	return g.Map(text.Sentences(all), func(sentence string) g.Node { return note(sentence) })
 }
 
 // message is in place of a page that cannot be shown.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	h "maragu.dev/gomponents/html"
+
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 )
 
@@ -79,6 +81,6 @@ func (s *Server) page(c scope, path string) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.blocks = append(p.blocks, block{whole: gaps(c.Viewer.Gaps(c.Snapshot))})
+	p.blocks = append(p.blocks, block{whole: h.Div(blockID("unread"), unread(c.Viewer.Unread(c.Snapshot)))})
 	return p, nil
 }

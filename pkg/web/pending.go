@@ -7,6 +7,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -70,7 +71,7 @@ func explanation(e *why.Explanation, nodes []fit.Node, rest string) g.Node {
 		part("Nodes", verdicts(nodes), len(nodes)),
 		some(rest, quiet),
 		part("Messages", g.Map(e.Quotes, quote), len(e.Quotes)),
-		g.Map(e.Notes, func(line string) g.Node { return note(text.Capital(line)) }),
+		unread(e.Unread),
 	)
 }
 
@@ -90,7 +91,7 @@ func ask(a fit.Ask) g.Node {
 
 func holds(d why.Holding) g.Node {
 	return h.Li(h.B(g.Text(d.Label)), g.Text(" "), h.Code(g.Text(d.Device)), g.Text(" on "+d.Pool), small("claim ", d.Claim),
-		some(d.Health, func(health string) g.Node { return g.Group{g.Text(" "), badge(health, "bad")} }))
+		some(v1beta1.ProblemText(d.Problems), func(health string) g.Node { return g.Group{g.Text(" "), badge(health, "bad")} }))
 }
 
 // verdicts returns nodes. The first are open.

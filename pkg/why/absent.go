@@ -16,14 +16,14 @@ type AbsentInput struct {
 	Namespace, Name string
 	Pods            []corev1.Pod
 	Events          []corev1.Event
-	Notes           []string
+	Unread          []text.Unread
 	Now             time.Time
 }
 
 // ExplainAbsence explains why a pod does not exist. Name can also be the name of its owner, such as a
 // Job or Deployment: if a quota or an admission policy rejects the pods, the owner's events say so.
 func ExplainAbsence(in AbsentInput) *Explanation {
-	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Notes: in.Notes}
+	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Unread: in.Unread}
 	e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s.", in.Name, in.Namespace)
 	related := func(name string) bool {
 		return name == in.Name || strings.HasPrefix(name, in.Name+"-") || strings.HasPrefix(in.Name, name+"-")

@@ -11,7 +11,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -22,7 +25,7 @@ const totalTimeout = 20 * time.Second
 func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, totalTimeout)
 	defer cancel()
-	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: slices.Clone(in.Notes)}
+	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name}
 	d := in.demand()
 	m := fit.NewModel(in.Objects, in.Partial || has(in.Unread, ResourceRules))
 	drawn := m.Summary(ctx, cluster.View{})
@@ -46,9 +49,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	default:
 		e.starting(&in, d)
 	}
-	var notes []string
-	e.Unread, notes = lack(in.Unread, e.State, e.Nodes)
-	e.Notes = append(e.Notes, notes...)
+	e.Unread = lack(in.Unread, e.State, e.Nodes)
 	return e
 }
 
@@ -66,9 +67,9 @@ func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 				if claim == nil {
 					continue
 				}
-				holding := Holding{Claim: o.Claim, DeviceKind: h.DeviceKind, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
+				holding := Holding{Claim: o.Claim, DeviceKind: h.DeviceKind, Device: h.Device, Pool: h.Pool, Problems: problems(claim, h)}
 				if (gone || h.Unpublished) && in.Slices != nil {
-					holding.Health = "no longer published by any node"
+					holding.Problems = []v1beta1.GPUProblem{{Cause: string(gpu.CauseHeldDevice), Message: "no longer published by any node"}}
 				}
 				out = append(out, holding)
 			}
@@ -83,20 +84,19 @@ func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
 	return out
 }
 
-// health returns the problem of a device in the claim's status.
-func health(claim *resourceapi.ResourceClaim, h cluster.Held) string {
-	var out []string
+// problems returns the problems of a device in the claim's status.
+func problems(claim *resourceapi.ResourceClaim, h cluster.Held) (out []v1beta1.GPUProblem) {
 	for _, d := range claim.Status.Devices {
 		if d.Pool != h.Pool || d.Device != h.Device {
 			continue
 		}
 		for _, condition := range d.Conditions {
 			if condition.Status != "True" && condition.Message != "" {
-				out = append(out, condition.Message)
+				out = append(out, v1beta1.GPUProblem{Cause: string(gpu.CauseNotPrepared), Message: condition.Message})
 			}
 		}
 	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 func (e *Explanation) finished(pod *corev1.Pod) {
@@ -127,7 +127,7 @@ func (e *Explanation) running(in *Input) {
 		}
 	}
 	for _, h := range e.Holds {
-		if h.Health != "" {
+		if len(h.Problems) > 0 {
 			problems = append(problems, "its "+h.Label+" has a problem")
 		}
 	}
@@ -212,7 +212,7 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 		gpuID := cluster.GPUOf(h.Device)
 		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				gpuID, cluster.ProfileText(far.To), far.During(now))
+				gpuID, text.Profile(far.To), far.During(now))
 		}
 	}
 	return ""

@@ -6,12 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// Input contains the API objects that an explanation is derived from. Notes mention objects that
-// could not be read.
+// Input contains the API objects that an explanation is derived from.
 type Input struct {
 	cluster.Objects
 	Pod *corev1.Pod
@@ -32,8 +33,6 @@ type Input struct {
 	Quotas []corev1.ResourceQuota
 	// Workloads are Kueue's Workloads in the pod's namespace.
 	Workloads []Workload
-	// Unread are the kinds that could not be read.
-	Unread []Unread
 }
 
 func (in *Input) demand() *fit.Demand {
@@ -120,10 +119,8 @@ type Explanation struct {
 	Quotes []Quote `json:"quotes,omitempty"`
 	// Remedies are what users can do, the best first.
 	Remedies []fit.Remedy `json:"remedies,omitempty"`
-	// Unread are the kinds of objects that the explanation depends on and that could not be read.
-	// Notes has the same as sentences.
-	Unread []Unread `json:"unread,omitempty"`
-	Notes  []string `json:"notes,omitempty"`
+	// Unread is what the explanation depends on and could not be read.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 func (e *Explanation) remedy(text, command string) {
@@ -137,8 +134,8 @@ type Holding struct {
 	cluster.DeviceKind
 	// Pool has the name of the node.
 	Pool string `json:"nodeName"`
-	// Health is the problem that the driver reports, if any.
-	Health string `json:"problem,omitempty"`
+	// Problems are why the pod cannot use the device.
+	Problems []v1beta1.GPUProblem `json:"problems,omitempty"`
 }
 
 // Quote is an event or a condition.

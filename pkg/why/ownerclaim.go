@@ -49,7 +49,7 @@ func (in *OwnerInput) explainClaim() *OwnerExplanation {
 }
 
 func (e *OwnerExplanation) withUnread(in *OwnerInput) *OwnerExplanation {
-	e.Unread, e.Notes = lack(in.Unread, e.State, nil)
+	e.Unread = lack(in.Unread, e.State, nil)
 	return e
 }
 

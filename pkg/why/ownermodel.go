@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -53,7 +54,7 @@ type OwnerInput struct {
 	Events    []corev1.Event
 	Quotas    []corev1.ResourceQuota
 	Workloads []Workload
-	Unread    []Unread
+	Unread    []text.Unread
 	Now       time.Time
 }
 
@@ -72,11 +73,10 @@ type OwnerExplanation struct {
 	// Pods explain the first pod of each group. The caller sets them.
 	Pods []*Explanation `json:"pods,omitempty"`
 	// Exceeded are the quotas that more pods would exceed.
-	Exceeded []QuotaUsed  `json:"exceededQuotas,omitempty"`
-	Quotes   []Quote      `json:"quotes,omitempty"`
-	Remedies []fit.Remedy `json:"remedies,omitempty"`
-	Unread   []Unread     `json:"unread,omitempty"`
-	Notes    []string     `json:"notes,omitempty"`
+	Exceeded []QuotaUsed   `json:"exceededQuotas,omitempty"`
+	Quotes   []Quote       `json:"quotes,omitempty"`
+	Remedies []fit.Remedy  `json:"remedies,omitempty"`
+	Unread   []text.Unread `json:"unread,omitempty"`
 }
 
 // WorkloadStatus is the status of the owner's Workload.

@@ -365,7 +365,7 @@ func TestScheduledWithoutRights(t *testing.T) {
 	assert.Equal(t, why.Starting, e.State)
 	assert.Contains(t, e.Summary, "Without its events it cannot be determined whether anything prevents that.")
 	require.Len(t, e.Unread, 1)
-	assert.Equal(t, why.ResourceEvents, e.Unread[0].Resource)
+	assert.Equal(t, []string{"events", "team-a"}, []string{e.Unread[0].Resource, e.Unread[0].Namespace})
 
 	w.In.Claims = nil
 	w.Hide(why.ResourceOwnClaims)

@@ -1,83 +1,62 @@
 package why
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// Resource is a kind of objects that an explanation needs, named as in RBAC rules.
-type Resource string
+// Resource is a kind of objects that an explanation needs.
+type Resource struct {
+	// name is as `kubectl auth can-i list` takes it.
+	name string
+	// own are those of the namespace that is explained. The others are those of the cluster.
+	own bool
+	// undetermined is what cannot be determined without them.
+	undetermined string
+}
 
 // The resources. ResourceClaims are claims of other namespaces, ResourceOwnClaims those of the pod's.
-const (
-	ResourceSlices         Resource = "resourceslices.resource.k8s.io"
-	ResourceClasses        Resource = "deviceclasses.resource.k8s.io"
-	ResourceRules          Resource = "devicetaintrules.resource.k8s.io"
-	ResourceClaims         Resource = "resourceclaims.resource.k8s.io"
-	ResourceOwnClaims      Resource = "resourceclaims.resource.k8s.io of the namespace"
-	ResourceTemplates      Resource = "resourceclaimtemplates.resource.k8s.io"
-	ResourceNodes          Resource = "nodes"
-	ResourceGPUNodes       Resource = "gpunodes.tranche.dev"
-	ResourceEvents         Resource = "events"
-	ResourceNodeEvents     Resource = "events of nodes"
-	ResourceNamespaces     Resource = "namespaces"
-	ResourcePolicies       Resource = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
-	ResourceVolumeClaims   Resource = "persistentvolumeclaims"
-	ResourceVolumes        Resource = "persistentvolumes"
-	ResourceStorageClasses Resource = "storageclasses.storage.k8s.io"
-	ResourceQuotas         Resource = "resourcequotas"
-	ResourceWorkloads      Resource = "workloads.kueue.x-k8s.io"
-	ResourcePods           Resource = "pods"
-	ResourceReplicaSets    Resource = "replicasets.apps"
-	ResourceJobs           Resource = "jobs.batch"
+var (
+	ResourceSlices         = Resource{"resourceslices.resource.k8s.io", false, "nothing can be said about the GPUs"}
+	ResourceClasses        = Resource{"deviceclasses.resource.k8s.io", false, "it cannot be determined which devices match"}
+	ResourceRules          = Resource{"devicetaintrules.resource.k8s.io", false, "taints that DeviceTaintRules set are not known, so what looks free may be tainted"}
+	ResourceClaims         = Resource{"resourceclaims.resource.k8s.io", false, "holders in other namespaces are not known, so what looks free may be held"}
+	ResourceOwnClaims      = Resource{"resourceclaims.resource.k8s.io", true, "it is not known what the pod's claims ask for, and whether they exist"}
+	ResourceTemplates      = Resource{"resourceclaimtemplates.resource.k8s.io", true, "it cannot be determined whether the pod's claim templates exist"}
+	ResourceNodes          = Resource{"nodes", false, "the nodes are not known, so their labels, taints and resources are not compared with what the pod asks for"}
+	ResourceGPUNodes       = Resource{"gpunodes.tranche.dev", false, "profiles and switches of nodes are not known"}
+	ResourceEvents         = Resource{"events", true, "events are not known, so nobody's messages are quoted"}
+	ResourceNodeEvents     = Resource{"events", false, "events of nodes are not known"}
+	ResourceNamespaces     = Resource{"namespaces", false, "the labels of the namespace are not known"}
+	ResourcePolicies       = Resource{"validatingadmissionpolicybindings.admissionregistration.k8s.io", false, "it cannot be determined which projects the chart translates"}
+	ResourceVolumeClaims   = Resource{"persistentvolumeclaims", true, "it cannot be determined whether the pod's volumes are bound"}
+	ResourceVolumes        = Resource{"persistentvolumes", false, "it cannot be determined from which nodes the pod's volumes can be reached"}
+	ResourceStorageClasses = Resource{"storageclasses.storage.k8s.io", false, "it cannot be determined whether unbound volumes wait for the pod or the pod for them"}
+	ResourceQuotas         = Resource{"resourcequotas", true, "it cannot be determined which quota is used up"}
+	ResourceWorkloads      = Resource{"workloads.kueue.x-k8s.io", true, "it cannot be determined what Kueue waits for"}
+	ResourcePods           = Resource{"pods", true, "it cannot be determined which pods there are"}
+	ResourceReplicaSets    = Resource{"replicasets.apps", true, "pods are found by their labels alone"}
+	ResourceJobs           = Resource{"jobs.batch", true, "the jobs are not known"}
 )
 
-// Unread is a kind of objects that could not be read.
-type Unread struct {
-	Resource Resource `json:"resource"`
-	// Cause is the reason: "you are not allowed to list nodes".
-	Cause string `json:"message"`
-	// Undetermined is what cannot be determined without it.
-	Undetermined string `json:"consequence"`
+// String returns the resource as `kubectl auth can-i list` takes it.
+func (r Resource) String() string { return r.name }
+
+// NotRead says why a resource could not be read, for an explanation of the namespace.
+func NotRead(r Resource, namespace, message string) text.Unread {
+	if !r.own {
+		namespace = ""
+	}
+	return text.Unread{Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
 }
 
-var undetermined = map[Resource]string{
-	ResourceSlices:         "nothing can be said about the GPUs",
-	ResourceClasses:        "it cannot be determined which devices match",
-	ResourceRules:          "taints that DeviceTaintRules set are not known, so what looks free may be tainted",
-	ResourceClaims:         "holders in other namespaces are not known, so what looks free may be held",
-	ResourceOwnClaims:      "it is not known what the pod's claims ask for, and whether they exist",
-	ResourceTemplates:      "it cannot be determined whether the pod's claim templates exist",
-	ResourceNodes:          "the nodes are not known, so their labels, taints and resources are not compared with what the pod asks for",
-	ResourceGPUNodes:       "profiles and switches of nodes are not known",
-	ResourceEvents:         "events are not known, so nobody's messages are quoted",
-	ResourceNodeEvents:     "events of nodes are not known",
-	ResourceNamespaces:     "the labels of the namespace are not known",
-	ResourcePolicies:       "it cannot be determined which projects the chart translates",
-	ResourceVolumeClaims:   "it cannot be determined whether the pod's volumes are bound",
-	ResourceVolumes:        "it cannot be determined from which nodes the pod's volumes can be reached",
-	ResourceStorageClasses: "it cannot be determined whether unbound volumes wait for the pod or the pod for them",
-	ResourceQuotas:         "it cannot be determined which quota is used up",
-	ResourceWorkloads:      "it cannot be determined what Kueue waits for",
-	ResourcePods:           "it cannot be determined which pods there are",
-	ResourceReplicaSets:    "pods are found by their labels alone",
-	ResourceJobs:           "the jobs are not known",
-}
-
-// NotRead returns the Unread of a resource.
-func NotRead(r Resource, cause string) Unread {
-	return Unread{Resource: r, Cause: cause, Undetermined: undetermined[r]}
-}
-
-// Note returns the sentence for users.
-func (u Unread) Note() string { return fmt.Sprintf("%s (%s).", u.Undetermined, u.Cause) }
+// is reports whether it is the resource that could not be read.
+func (r Resource) is(u text.Unread) bool { return u.Resource == r.name && r.own == (u.Namespace != "") }
 
 // has reports whether a resource could not be read.
-func has(all []Unread, r Resource) bool {
-	return slices.ContainsFunc(all, func(u Unread) bool { return u.Resource == r })
-}
+func has(all []text.Unread, r Resource) bool { return slices.ContainsFunc(all, r.is) }
 
 // deviceResources are the resources that decide whether devices fit.
 var deviceResources = []Resource{ResourceSlices, ResourceClasses, ResourceOwnClaims, ResourceClaims, ResourceRules, ResourceNodes, ResourceGPUNodes,
@@ -109,16 +88,19 @@ var matters = map[State][]Resource{
 	Allocated:   {ResourcePods},
 }
 
-// lack returns the unread resources that the explanation depends on, and the same as sentences.
-func lack(all []Unread, s State, nodes []fit.Node) (out []Unread, notes []string) {
+// lack returns what the explanation depends on.
+func lack(all []text.Unread, s State, nodes []fit.Node) (out []text.Unread) {
 	// If devices are missing, a switch or the plugin's events may explain it.
-	also := s == NoRoom && (len(nodes) == 0 || slices.ContainsFunc(nodes, offersLittle))
+	needed := matters[s]
+	if s == NoRoom && (len(nodes) == 0 || slices.ContainsFunc(nodes, offersLittle)) {
+		needed = append(slices.Clip(needed), ResourceGPUNodes, ResourceNodeEvents)
+	}
 	for _, u := range all {
-		if slices.Contains(matters[s], u.Resource) || also && (u.Resource == ResourceGPUNodes || u.Resource == ResourceNodeEvents) {
-			out, notes = append(out, u), append(notes, u.Note())
+		if slices.ContainsFunc(needed, func(r Resource) bool { return r.is(u) }) {
+			out = append(out, u)
 		}
 	}
-	return out, notes
+	return out
 }
 
 // offersLittle reports whether a node does not offer the requested devices, held or not.

@@ -197,7 +197,7 @@ func TestPageHasTheRightsThatItNeeds(t *testing.T) {
 	following.Go(func() { store.Follow(ctx, read.Clients{Kubernetes: kube, Ours: ours}, "") })
 	t.Cleanup(func() { cancel(); following.Wait() })
 	s.eventually("the page knows the node", func() (bool, string) { return store.Snapshot().Find(nodeA) != nil, "" })
-	assert.Empty(t, store.Snapshot().Gaps, "it may read everything")
+	assert.Empty(t, store.Snapshot().Unread, "it may read everything")
 
 	get := func(user string) (status int, text string) {
 		r := httptest.NewRequest(http.MethodGet, "/nodes/"+nodeA, nil)

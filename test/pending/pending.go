@@ -247,7 +247,7 @@ func Warning(kind, name, reason, by, message string) corev1.Event {
 // Hide is what the user may not read.
 func (w *World) Hide(all ...why.Resource) {
 	for _, r := range all {
-		w.In.Unread = append(w.In.Unread, why.NotRead(r, "you are not allowed to list "+string(r)))
+		w.In.Unread = append(w.In.Unread, why.NotRead(r, w.In.Pod.Namespace, "you are not allowed to list "+r.String()))
 	}
 }
 

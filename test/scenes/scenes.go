@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Scene is what was read of a cluster, and what is shown of it.
@@ -220,6 +221,9 @@ func Hidden() Scene {
 func Partial() Scene {
 	in := Mixed()
 	in.Partial = true
-	in.Notes = []string{"you may list resourceclaims in the namespace default only: what somebody else holds looks free here."}
+	in.Unread = []text.Unread{{
+		Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace default only",
+		Consequence: "holders in other namespaces and free capacity are not shown",
+	}}
 	return in
 }

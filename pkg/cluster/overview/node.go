@@ -107,7 +107,7 @@ func (n *Node) States() []string {
 		add("switching", p.Switching())
 		add("problem", p.State == v1beta1.Failed || p.Conflict != "")
 	}
-	add("problem", n.NotReady || len(n.Lost) > 0)
+	add("problem", n.NotReady() || len(n.Lost) > 0)
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Overview is what `kubectl tranche --summary` shows. `-o json` prints its JSON form.
@@ -17,9 +18,10 @@ type Overview struct {
 	Trouble []Trouble `json:"nodesInTrouble,omitempty"`
 	// Waiting are the claims and pods that wait for a device.
 	Waiting []cluster.Waiting `json:"waiting,omitempty"`
+	// Unread is what could not be read.
+	Unread []text.Unread `json:"unread,omitempty"`
 	// Partial is set if not all claims could be read, so that free capacity is not known.
-	Partial bool     `json:"partial,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
+	Partial bool `json:"-"`
 }
 
 // StateCount is how many nodes are in a state.
@@ -65,7 +67,7 @@ type Memory struct {
 
 // Of sums up the nodes of a summary.
 func Of(s *cluster.Summary) Overview {
-	o := Overview{States: []StateCount{}, Models: []Model{}, Waiting: s.Waiting, Partial: s.Partial, Notes: s.Notes}
+	o := Overview{States: []StateCount{}, Models: []Model{}, Waiting: s.Waiting, Partial: s.Partial, Unread: s.Unread}
 	states, models := map[State]int{}, map[string][]cluster.GPU{}
 	nodes := map[string]int{}
 	for i := range s.Nodes {

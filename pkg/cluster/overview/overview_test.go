@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -24,7 +26,7 @@ func TestOverview(t *testing.T) {
 	o := overview.Of(scenes.Fleet().Summary())
 	assert.Equal(t, []overview.StateCount{
 		{State: overview.Ready, Count: 6}, {State: overview.Cordoned, Count: 1}, {State: overview.Switching, Count: 1},
-		{State: overview.Failed, Count: 1}, {State: overview.Unhealthy, Count: 2}, {State: overview.NotReady, Count: 1},
+		{State: overview.SwitchFailed, Count: 1}, {State: overview.Unhealthy, Count: 2}, {State: overview.NotReady, Count: 1},
 	}, o.States)
 	h100 := o.Models[0]
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", h100.Name)
@@ -44,7 +46,7 @@ func TestOverview(t *testing.T) {
 	for _, x := range o.Trouble {
 		nodes = append(nodes, fmt.Sprintf("%s %s", x.Node, x.State))
 	}
-	assert.Equal(t, []string{"gpu-01 Failed", "gpu-03 NotReady", "gpu-05 Unhealthy", "gpu-11 Unhealthy", "gpu-77 Gone"}, nodes)
+	assert.Equal(t, []string{"gpu-01 SwitchFailed", "gpu-03 NotReady", "gpu-05 Unhealthy", "gpu-11 Unhealthy", "gpu-77 Gone"}, nodes)
 	assert.Equal(t, []string{"GPU " + scenes.GPUOf(2) + ": it does not answer"}, o.Trouble[2].Reasons)
 }
 
@@ -60,7 +62,7 @@ func TestPartialOverview(t *testing.T) {
 // A node that does not publish a GPU that is held, and has other problems too, is one in trouble.
 func TestTroubleNamesANodeOnce(t *testing.T) {
 	s := &cluster.Summary{
-		Nodes: []cluster.Node{{Name: "node-a", NotReady: true, GPUs: []cluster.GPU{{Name: "gpu-a", GPUState: cluster.GPUState{Problem: "it does not answer"}}}}},
+		Nodes: []cluster.Node{{Name: "node-a", Ready: ptr.To(false), GPUs: []cluster.GPU{{Name: "gpu-a", GPUState: cluster.GPUState{Problem: "it does not answer"}}}}},
 		Lost:  []cluster.Held{{Pool: names.PoolName("node-a")}},
 	}
 	assert.Equal(t, []overview.Trouble{{Node: "node-a", State: overview.Gone, Reasons: []string{
@@ -110,21 +112,21 @@ func TestStateOf(t *testing.T) {
 		want overview.State
 	}{
 		"nothing":                  {cluster.Node{}, overview.Ready},
-		"in the last state":        {cluster.Node{Cordoned: true, NotReady: true}, overview.NotReady},
+		"in the last state":        {cluster.Node{Cordoned: true, Ready: ptr.To(false)}, overview.NotReady},
 		"a switch's taint":         {taint(names.TaintSwitching, resourceapi.DeviceTaintEffectNoSchedule), overview.Switching},
 		"held as of old":           {taint(names.TaintNotOffered, resourceapi.DeviceTaintEffectNoSchedule), overview.Ready},
-		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.Tainted},
+		"somebody's taint":         {taint("example.com/fan", resourceapi.DeviceTaintEffectNoSchedule), overview.UnexplainedTaint},
 		"a taint of no effect":     {taint("example.com/fan", resourceapi.DeviceTaintEffectNone), overview.Ready},
 		"unhealthy":                {taint(names.TaintUnhealthy, resourceapi.DeviceTaintEffectNoExecute), overview.Unhealthy},
 		"in part":                  {cluster.Node{GPUs: []cluster.GPU{{MissingSlices: 1}}}, overview.Incomplete},
 		"applied":                  {profile(gpunodes.WithProfile("node-a", "x")), overview.Ready},
-		"waits":                    {profile(waits), overview.Waiting},
-		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Waiting, "y", "waits")), overview.Waiting},
+		"waits":                    {profile(waits), overview.Pending},
+		"waits for nodes":          {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Waiting, "y", "waits")), overview.Pending},
 		"switching":                {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.Draining, "y", "evicts")), overview.Switching},
 		"overdue":                  {profile(overdue), overview.Overdue},
-		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.RollingBack, "y", "")), overview.Failed},
-		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherSystem", "others")), overview.NotApplied},
-		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.NotApplied},
+		"rolls back":               {profile(gpunodes.WithProfile("node-a", "x").Switches(v1beta1.RollingBack, "y", "")), overview.SwitchFailed},
+		"another system's":         {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionConflicted, true, "OtherSystem", "others")), overview.ProfileNotApplied},
+		"no such profile":          {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonProfileNotFound, "no such profile")), overview.ProfileNotApplied},
 		"turned off":               {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionReady, false, names.ReasonPaused, "off")), overview.Ready},
 		"a label before the plans": {profile(gpunodes.WithProfile("node-a", "x").Says(names.ConditionOverridden, true, "LabelHolds", "label")), overview.Ready},
 	} {
@@ -166,7 +168,7 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, []string{
 		"gpu-00: profile whole → balanced, Draining: evicts pods from " + scenes.GPUOf(0),
 	}, overview.Changes(after.Summary(), before.Summary())[:1])
-	assert.Equal(t, "12 nodes, 36 GPUs, 6 Ready, 1 Cordoned, 1 Switching, 1 Failed, 2 Unhealthy, 1 NotReady, 2 claims wait", overview.Line(before.Summary()))
+	assert.Equal(t, "12 nodes, 36 GPUs, 6 Ready, 1 Cordoned, 1 Switching, 1 SwitchFailed, 2 Unhealthy, 1 NotReady, 2 claims wait", overview.Line(before.Summary()))
 }
 
 func TestChangesOfTaints(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Snapshot is what is known of the cluster. Nothing in it changes; a change makes another one,
@@ -25,8 +25,8 @@ type Snapshot struct {
 	Rollouts  []Rollout
 	// Kinds are the kinds of devices that the nodes publish.
 	Kinds []Kind
-	// Gaps are the kinds of objects that could not be read.
-	Gaps []read.Gap
+	// Unread is what could not be read.
+	Unread []text.Unread
 	// System is the namespace of Tranche, empty if it is not known.
 	System string
 	// Partial: not all claims could be read, so what looks free may be held.
@@ -47,8 +47,6 @@ type Node struct {
 	Fits []cluster.Fit
 	// Memory is that of all GPUs.
 	Memory Memory
-	// Known is true if the node itself could be read, not only what it publishes.
-	Known bool
 	// Lost are devices that claims hold, of GPUs that the node does not publish.
 	Lost []cluster.Held
 }

@@ -20,20 +20,20 @@ type State string
 const (
 	// Ready: nothing is known against the node.
 	Ready State = "Ready"
-	// Waiting: it waits for another profile, or for another version of its profile.
-	Waiting State = "Waiting"
+	// Pending: it waits for another profile, or for another version of its profile.
+	Pending State = "Pending"
 	// Cordoned: the node takes no new pods.
 	Cordoned State = "Cordoned"
 	// Switching: its profile is being changed.
 	Switching State = "Switching"
-	// Tainted: GPUs have a taint that no switch and no driver upgrade explains.
-	Tainted State = "Tainted"
-	// NotApplied: its profile cannot be applied.
-	NotApplied State = "NotApplied"
+	// UnexplainedTaint: GPUs have a taint that no switch and no driver upgrade explains.
+	UnexplainedTaint State = "UnexplainedTaint"
+	// ProfileNotApplied: its profile cannot be applied.
+	ProfileNotApplied State = "ProfileNotApplied"
 	// Overdue: a switch has passed the deadline of its state.
 	Overdue State = "Overdue"
-	// Failed: its profile could not be changed.
-	Failed State = "Failed"
+	// SwitchFailed: its profile could not be changed.
+	SwitchFailed State = "SwitchFailed"
 	// Incomplete: GPUs are not published in full, so that the scheduler ignores the node's GPUs.
 	Incomplete State = "Incomplete"
 	// Unhealthy: something is wrong with GPUs.
@@ -45,7 +45,7 @@ const (
 )
 
 // order has the states from the best to the worst.
-var order = []State{Ready, Waiting, Cordoned, Switching, Tainted, NotApplied, Overdue, Failed, Incomplete, Unhealthy, NotReady, Gone}
+var order = []State{Ready, Pending, Cordoned, Switching, UnexplainedTaint, ProfileNotApplied, Overdue, SwitchFailed, Incomplete, Unhealthy, NotReady, Gone}
 
 // Trouble reports whether somebody should look at a node in this state.
 func (s State) Trouble() bool { return slices.Index(order, s) > slices.Index(order, Switching) }
@@ -69,7 +69,7 @@ func StateOf(n *cluster.Node, now time.Time) (State, []string) {
 			reasons = append(reasons, reason)
 		}
 	}
-	if n.NotReady {
+	if n.NotReady() {
 		is(NotReady, "")
 	}
 	if n.Cordoned {
@@ -104,7 +104,7 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 		case names.TaintUnhealthy:
 			is(Unhealthy, what)
 		default:
-			is(Tainted, what)
+			is(UnexplainedTaint, what)
 		}
 	}
 }
@@ -112,23 +112,23 @@ func stateOfGPU(g *cluster.GPU, is func(State, string)) {
 func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) {
 	switch {
 	case p.State == v1beta1.Failed:
-		is(Failed, p.Failure(now))
+		is(SwitchFailed, p.Failure(now))
 	case p.State == v1beta1.RollingBack:
-		is(Failed, p.Doings(now))
+		is(SwitchFailed, p.Doings(now))
 	case p.Switching() && p.Deadline != nil && p.Deadline.Before(now):
 		is(Overdue, p.Doings(now))
 	case p.State == v1beta1.Waiting:
-		is(Waiting, "")
+		is(Pending, "")
 	case p.Switching():
 		is(Switching, "")
 	case p.Conflict != "":
-		is(NotApplied, cluster.Sentence(p.Conflict))
+		is(ProfileNotApplied, cluster.Sentence(p.Conflict))
 	case p.Pending != "":
-		is(Waiting, "")
+		is(Pending, "")
 	default:
 		for _, s := range p.Sentences(now) {
 			if s.Warning && p.Kept != "" {
-				is(NotApplied, s.Text)
+				is(ProfileNotApplied, s.Text)
 			}
 		}
 	}

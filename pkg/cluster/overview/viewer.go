@@ -7,9 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Viewer is what a user may see of a snapshot. The zero Viewer sees everything.
@@ -89,17 +89,16 @@ func (v Viewer) Outline(n *Node) *Node {
 	}
 	node := n.Node
 	if v.NoNodes {
-		node.NotReady, node.Cordoned = false, false
+		node.Ready, node.Cordoned = nil, false
 	}
 	if v.NoProfiles {
 		node.Profile, node.Status, node.GPUs = nil, nil, slices.Clone(node.GPUs)
 		for i := range node.GPUs {
-			g := &node.GPUs[i]
-			g.HardwareMode, g.GPUState = v1beta1.GPUModes{}, cluster.GPUState{}
+			node.GPUs[i].GPUState = cluster.GPUState{}
 		}
 	}
 	out := NewNode(node)
-	out.Version, out.Lost, out.Known = n.Version, n.Lost, n.Known
+	out.Version, out.Lost = n.Version, n.Lost
 	return out
 }
 
@@ -146,8 +145,7 @@ func (v Viewer) Summary(s *Snapshot, shows func(*Node) bool, now time.Time) *clu
 			out.Nodes = append(out.Nodes, n.Node)
 		}
 	}
-	gaps := slices.DeleteFunc(v.Gaps(s), func(g read.Gap) bool { return g.What == read.Plans.Name })
-	out.Notes = read.Notes(gaps)
+	out.Unread = slices.DeleteFunc(v.Unread(s), func(u text.Unread) bool { return u.Resource == read.Plans.Resource })
 	return out
 }
 
@@ -159,15 +157,15 @@ func (v Viewer) Rollouts(s *Snapshot) []Rollout {
 	return s.Rollouts
 }
 
-// Gaps returns what cannot be shown: what could not be read, and what the user may not see.
-func (v Viewer) Gaps(s *Snapshot) []read.Gap {
-	out := slices.Clone(s.Gaps)
+// Unread returns what could not be read, and what the user may not see.
+func (v Viewer) Unread(s *Snapshot) []text.Unread {
+	out := slices.Clone(s.Unread)
 	for _, k := range []struct {
 		hidden bool
 		read.Kind
 	}{{v.NoProfiles, read.GPUNodes}, {v.NoPlans, read.Plans}, {v.NoNodes, read.Nodes}} {
 		if k.hidden {
-			out = append(out, read.Gap{What: k.Name, Reason: "you are not allowed to list " + k.Name, Means: k.Means})
+			out = append(out, k.Forbidden())
 		}
 	}
 	return out

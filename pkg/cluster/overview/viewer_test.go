@@ -127,8 +127,8 @@ func TestViewerWithoutProfiles(t *testing.T) {
 	assert.Empty(t, v.Rollouts(s))
 	assert.Zero(t, overview.TotalsOf(v, s).Switching)
 	assert.Positive(t, overview.TotalsOf(overview.Viewer{}, s).Switching)
-	assert.Len(t, v.Gaps(s), 3)
-	assert.Empty(t, overview.Viewer{}.Gaps(s))
+	assert.Len(t, v.Unread(s), 3)
+	assert.Empty(t, overview.Viewer{}.Unread(s))
 }
 
 func TestGroupsAndTotals(t *testing.T) {

@@ -104,7 +104,7 @@ var taintWords = map[string]string{
 func TaintNote(t *cluster.Taint) (note Note, source string) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
 	if t.Key == names.TaintSwitching {
-		reason = "being switched to " + cluster.ProfileText(t.Value)
+		reason = "being switched to " + text.Profile(t.Value)
 	}
 	extent := "the whole GPU"
 	if t.Devices != t.Of {

@@ -1,6 +1,6 @@
 // Package read reads the objects of the model in pkg/cluster, with the rights of the user.
 //
-// A kind that cannot be read is described by a Gap. If a user may not list a kind in all namespaces, it
+// A kind that cannot be read is described by a text.Unread. If a user may not list a kind in all namespaces, it
 // is read in one namespace.
 //
 //   - source.go: Source lists and watches; Clients is a Source that uses a program's clients

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/pkg/sleep"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // retryInterval is the wait after an error, forbiddenInterval after a forbidden request.
@@ -16,14 +17,13 @@ const retryInterval, forbiddenInterval = 2 * time.Second, time.Minute
 
 // Follow keeps a store up to date with a kind until ctx ends. It lists and watches. Without the right
 // to watch, it lists periodically. If it may not list all namespaces, it lists the namespace fallback,
-// unless that is empty. After each list it calls report, with a gap whose reason is empty if
-// everything was read.
-func Follow(ctx context.Context, from Source, k Kind, fallback string, store cache.ReflectorStore, report func(Gap)) {
+// unless that is empty. After each list it calls report, without a message if everything was read.
+func Follow(ctx context.Context, from Source, k Kind, fallback string, store cache.ReflectorStore, report func(text.Unread)) {
 	namespace, listed := metav1.NamespaceAll, false
 	for ctx.Err() == nil {
 		observed := &observingStore{ReflectorStore: store, listed: func() { listed = true; report(k.within(namespace)) }}
 		err := cache.NewReflectorWithOptions(from.ListWatch(k.Example, namespace, k.Only), k.Example, observed,
-			cache.ReflectorOptions{Name: "read", TypeDescription: k.Name}).ListAndWatchWithContext(ctx)
+			cache.ReflectorOptions{Name: "read", TypeDescription: k.Resource}).ListAndWatchWithContext(ctx)
 		wait := retryInterval
 		switch {
 		case err == nil || observed.done && !apierrors.IsForbidden(err):
@@ -31,19 +31,19 @@ func Follow(ctx context.Context, from Source, k Kind, fallback string, store cac
 			wait = 5 * retryInterval // list without watch
 		case k.unserved(err):
 			_ = store.Replace(nil, "") // cannot fail without objects
-			report(Gap{What: k.Name})
+			report(k.Unread(""))
 			wait = forbiddenInterval
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 			continue
 		default:
-			gap := k.gap(err)
+			unread := k.Unread(Reason(err))
 			if apierrors.IsForbidden(err) {
 				namespace, wait = metav1.NamespaceAll, forbiddenInterval
 			} else if listed {
-				gap.Means = "What is shown of them may be outdated."
+				unread.Consequence = "what is shown of " + k.Resource + " may be outdated"
 			}
-			report(gap)
+			report(unread)
 		}
 		if sleep.For(ctx, wait) != nil {
 			return

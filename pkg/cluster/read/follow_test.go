@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // failing is a source of no objects that fails after the first list.
@@ -36,12 +38,12 @@ func (f failing) ListWatch(runtime.Object, string, metav1.ListOptions) cache.Lis
 func TestFollowTellsWhatIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		var told []Gap
-		Follow(ctx, failing{new(int)}, Nodes, "", cache.NewStore(cache.MetaNamespaceKeyFunc), func(g Gap) {
-			if told = append(told, g); len(told) == 2 {
+		var told []text.Unread
+		Follow(ctx, failing{new(int)}, Nodes, "", cache.NewStore(cache.MetaNamespaceKeyFunc), func(u text.Unread) {
+			if told = append(told, u); len(told) == 2 {
 				end()
 			}
 		})
-		assert.Equal(t, []Gap{{What: "Nodes"}, {What: "Nodes", Reason: "away", Means: "What is shown of them may be outdated."}}, told)
+		assert.Equal(t, []text.Unread{Nodes.Unread(""), {Resource: "nodes", Message: "away", Consequence: "what is shown of nodes may be outdated"}}, told)
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Progress reports the progress of a long list.
@@ -94,9 +96,9 @@ func List[T any, P Object[T]](ctx context.Context, from Source, namespace string
 }
 
 // Into reads a kind into all, which is nil if the kind cannot be read. If it may not list all
-// namespaces, it lists the namespace fallback, unless that is empty. The gap has no reason if everything
-// was read. The error is nil if the request was forbidden.
-func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback string, all *[]T) (Gap, error) {
+// namespaces, it lists the namespace fallback, unless that is empty. The Unread has no message if
+// everything was read. The error is nil if the request was forbidden.
+func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback string, all *[]T) (text.Unread, error) {
 	namespace := metav1.NamespaceAll
 	for {
 		var err error
@@ -106,13 +108,13 @@ func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback
 			return k.within(namespace), nil
 		case k.unserved(err):
 			*all = nil
-			return Gap{What: k.Name}, nil
+			return k.Unread(""), nil
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 		case apierrors.IsForbidden(err):
-			return k.gap(err), nil
+			return k.Unread(Reason(err)), nil
 		default:
-			return k.gap(err), err
+			return k.Unread(Reason(err)), err
 		}
 	}
 }

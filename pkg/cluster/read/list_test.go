@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // answers is a source that lists pods.
@@ -80,11 +82,11 @@ func TestListReadsManyPages(t *testing.T) {
 	assert.Equal(t, 5, asked, "pages of 500")
 }
 
-func TestNotes(t *testing.T) {
-	assert.Equal(t, []string{
-		"ResourceClaims, Pods: you are allowed to list them in the namespace a only. " +
-			"Holders in other namespaces and free capacity are not shown. Pods of other namespaces that wait for an extended resource are not shown.",
-		"Nodes: no route to host. The states of nodes are not shown.",
-	}, Notes([]Gap{Claims.within("a"), Nodes.gap(&url.Error{Op: "Get", URL: "https://a/api/v1/nodes", Err: errors.New("no route to host")}), Pods.within("a")}))
-	assert.Empty(t, Notes(nil))
+func TestUnread(t *testing.T) {
+	assert.Equal(t, "no route to host", Reason(&url.Error{Op: "Get", URL: "https://a/api/v1/nodes", Err: errors.New("no route to host")}))
+	assert.Empty(t, Pods.within("").Message)
+	assert.Equal(t, text.Unread{
+		Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace a only",
+		Consequence: "holders in other namespaces and free capacity are not shown",
+	}, Claims.within("a"))
 }

@@ -52,12 +52,12 @@ func (d *Defragmenter) reportStart(ctx context.Context, node *v1beta1.GPUNode) {
 // reportEnd reports that an attempt has ended.
 func (d *Defragmenter) reportEnd(ctx context.Context, node *v1beta1.GPUNode) {
 	a := node.Status.Defragmentation
-	kind, reason := corev1.EventTypeNormal, names.EventDefragmentationSucceeded
+	kind, reason, result := corev1.EventTypeNormal, names.EventDefragmentationSucceeded, names.OutcomeSucceeded
 	if a.State == v1beta1.DefragmentationAborted {
-		kind, reason = corev1.EventTypeWarning, names.EventDefragmentationAborted
+		kind, reason, result = corev1.EventTypeWarning, names.EventDefragmentationAborted, names.OutcomeAborted
 	}
 	klog.FromContext(ctx).Info("Defragmentation finished", "gpunode", node.Name, "id", a.ID, "state", a.State, "message", a.Message)
-	d.metrics.ended.WithLabelValues(string(a.State)).Inc()
+	d.metrics.ended.WithLabelValues(result).Inc()
 	d.event(node, kind, reason, fmt.Sprintf("Pod %s/%s: %s", a.Pod.Namespace, a.Pod.Name, a.Message))
 }
 

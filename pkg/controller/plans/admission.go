@@ -163,12 +163,12 @@ func (d *Decider) Pending(g *v1beta1.GPUNode, wanted *v1beta1.ProfileSnapshot) *
 			failed = append(failed, stopped[i].NodeName+": "+stopped[i].Reason)
 		}
 		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
-			"more nodes failed with %s than may (--max-failures %s): %s", state.ProfileText(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
+			"more nodes failed with %s than may (--max-failures %s): %s", text.Profile(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
 	case s.RequestsTaints():
 		return nil // It has the place of another switch, which this one replaces.
 	}
 	return &state.Pending{Reason: names.ReasonWaitsForNodes, Message: fmt.Sprintf(
-		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", state.ProfileText(wanted.ProfileName), d.MaxUnavailable.String())}
+		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", text.Profile(wanted.ProfileName), d.MaxUnavailable.String())}
 }
 
 // Admitted reports whether a node may begin the switch that it has planned. Otherwise others says

@@ -206,14 +206,6 @@ func hashesOf(s *v1beta1.GPUNodeStatus) []string {
 	return hashes
 }
 
-// ProfileText returns a profile's name for people.
-func ProfileText(name string) string {
-	if name == "" {
-		return "no profile"
-	}
-	return "profile " + name
-}
-
 // defaultDrainDeadline is the default of drainDeadline.
 const defaultDrainDeadline = 10 * time.Minute
 

@@ -105,7 +105,7 @@ func (e *evaluation) ready() (metav1.ConditionStatus, string, string) {
 func (e *evaluation) appliedText() string {
 	texts := []string{"no profile is set, and GPUs are partitioned on demand"}
 	if a := e.Status.Applied; a != nil && a.ProfileName != "" {
-		texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.ProfileName))
+		texts[0] = fmt.Sprintf("%s is applied", text.Profile(a.ProfileName))
 		if e.Choice.SetBy != "" {
 			texts[0] += ", as set by " + e.Choice.SetBy
 		}
@@ -115,7 +115,7 @@ func (e *evaluation) appliedText() string {
 		if c.Pending != "" {
 			texts = append(texts, c.Name+": "+c.Pending)
 		}
-		if problem := c.ProblemText(); problem != "" {
+		if problem := v1beta1.ProblemText(c.Problems); problem != "" {
 			texts = append(texts, c.Name+": "+problem)
 		}
 	}
@@ -128,9 +128,9 @@ func (e *evaluation) kept() string {
 		return "the GPUs do not change"
 	}
 	if !e.keptUp() {
-		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(e.Status.Applied.ProfileName))
+		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", text.Profile(e.Status.Applied.ProfileName))
 	}
-	return fmt.Sprintf("it keeps %s", ProfileText(e.Status.Applied.ProfileName))
+	return fmt.Sprintf("it keeps %s", text.Profile(e.Status.Applied.ProfileName))
 }
 
 // keptUp reports whether the plugin reports the applied profile. It does not after a failed
@@ -141,7 +141,7 @@ func (e *evaluation) keptUp() bool {
 
 func (e *evaluation) fromTo() string {
 	sw := e.Status.Switch
-	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.ProfileName), ProfileText(sw.To.ProfileName))
+	return fmt.Sprintf("from %s to %s", text.Profile(sw.From.ProfileName), text.Profile(sw.To.ProfileName))
 }
 
 // FailedText says why a switch failed, and when it is retried.
@@ -152,9 +152,9 @@ func FailedText(s *v1beta1.GPUNodeStatus) string {
 
 func (e *evaluation) failedText() string {
 	sw := e.Status.Switch
-	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.ProfileName), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be applied: %s", text.Profile(sw.To.ProfileName), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != names.ReasonRollbackFailed {
-		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.ProfileName))
+		said += fmt.Sprintf(". The node is unchanged, with %s", text.Profile(sw.From.ProfileName))
 	}
 	switch {
 	case len(sw.Blockers) > 0:
@@ -210,7 +210,7 @@ func (e *evaluation) doing() string {
 	case v1beta1.Verifying:
 		return "compares node and API server: " + cmp.Or(e.differs(sw.To.Hash), "they agree")
 	}
-	return fmt.Sprintf("rolls back to %s, because %s", ProfileText(sw.From.ProfileName), cmp.Or(sw.Message, sw.Reason))
+	return fmt.Sprintf("rolls back to %s, because %s", text.Profile(sw.From.ProfileName), cmp.Or(sw.Message, sw.Reason))
 }
 
 func (e *evaluation) draws(gpus string) string {

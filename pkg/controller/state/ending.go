@@ -146,7 +146,7 @@ func (e *evaluation) abandon() bool {
 		if desired.ProfileName == sw.To.ProfileName {
 			what = "was changed"
 		}
-		e.because(names.ReasonSuperseded, ProfileText(desired.ProfileName)+" "+what)
+		e.because(names.ReasonSuperseded, text.Profile(desired.ProfileName)+" "+what)
 	default:
 		e.renew(desired)
 		return false

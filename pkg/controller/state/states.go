@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // How often states check at first what is not watched: slices, and pods that are leaving. The
@@ -373,5 +374,5 @@ func (e *evaluation) rollingBack() {
 
 func (e *evaluation) rollbackFailedText(why string) string {
 	sw := e.Status.Switch
-	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.ProfileName), why)
+	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), text.Profile(sw.From.ProfileName), why)
 }

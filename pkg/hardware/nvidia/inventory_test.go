@@ -69,18 +69,18 @@ func TestComputedNamesAreTheDriversOwn(t *testing.T) {
 	for _, name := range []string{"h100x8", "h200x8", "a100-40x8"} {
 		t.Run(name, func(t *testing.T) {
 			told, computed := simulated(t, name).GPUs(), simulated(t, name, hideNames).GPUs()
-			assert.Equal(t, names(told[0]), names(computed[0]))
+			assert.Equal(t, namesOf(told[0]), namesOf(computed[0]))
 		})
 	}
 	for _, model := range []string{"RTX-PRO-6000-Blackwell-96GB", "H100-94GB-NVL", "A100-80GB"} {
 		t.Run(model, func(t *testing.T) {
 			path := nvidiatest.OfModel(t, model, "")
-			assert.Equal(t, names(simulated(t, path).GPUs()[0]), names(simulated(t, path, hideNames).GPUs()[0]))
+			assert.Equal(t, namesOf(simulated(t, path).GPUs()[0]), namesOf(simulated(t, path, hideNames).GPUs()[0]))
 		})
 	}
 }
 
-func names(g gpu.GPU) []string {
+func namesOf(g gpu.GPU) []string {
 	var all []string
 	for _, p := range g.Placements {
 		all = append(all, p.Name())
@@ -198,8 +198,8 @@ func (d doubled) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInf
 
 func TestProfileListedTwice(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return doubled{d} }))
-	all := names(m.GPUs()[0])
-	assert.Equal(t, names(simulated(t, "h100x8").GPUs()[0]), all)
+	all := namesOf(m.GPUs()[0])
+	assert.Equal(t, namesOf(simulated(t, "h100x8").GPUs()[0]), all)
 	slices.Sort(all)
 	assert.Len(t, slices.Compact(all), 26, "no name twice")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
@@ -156,12 +157,12 @@ func (h *measuring) wholeGPU(to gpu.Measured) error {
 // reasons are those of NVML for lower clocks, in the words of its constants. That the GPU is
 // idle, and settings of people, are none that anybody need know.
 var reasons = map[string]uint64{
-	"sw_power_cap":            nvml.ClocksEventReasonSwPowerCap,
-	"hw_slowdown":             nvml.ClocksThrottleReasonHwSlowdown,
-	"sync_boost":              nvml.ClocksEventReasonSyncBoost,
-	"sw_thermal_slowdown":     nvml.ClocksEventReasonSwThermalSlowdown,
-	"hw_thermal_slowdown":     nvml.ClocksThrottleReasonHwThermalSlowdown,
-	"hw_power_brake_slowdown": nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
+	names.ThrottledSWPowerCap:           nvml.ClocksEventReasonSwPowerCap,
+	names.ThrottledHWSlowdown:           nvml.ClocksThrottleReasonHwSlowdown,
+	names.ThrottledSyncBoost:            nvml.ClocksEventReasonSyncBoost,
+	names.ThrottledSWThermalSlowdown:    nvml.ClocksEventReasonSwThermalSlowdown,
+	names.ThrottledHWThermalSlowdown:    nvml.ClocksThrottleReasonHwThermalSlowdown,
+	names.ThrottledHWPowerBrakeSlowdown: nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
 }
 
 // throttled reads why the clocks are lower. Drivers before R535 do not have these calls.

@@ -37,9 +37,9 @@ func TestReportsAreBounded(t *testing.T) {
 	bound(r)
 	devices, texts := 0, 0
 	for _, g := range r.GPUs {
-		devices, texts = devices+len(g.HeldDevices)+len(g.Partitions), texts+len(g.ProblemText())+len(g.Pending)
+		devices, texts = devices+len(g.HeldDevices)+len(g.Partitions), texts+len(v1beta1.ProblemText(g.Problems))+len(g.Pending)
 		assert.LessOrEqual(t, max(len(g.HeldDevices), len(g.Partitions)), v1beta1.MaxGPUNames)
-		assert.LessOrEqual(t, len(g.ProblemText()), v1beta1.MaxReportText)
+		assert.LessOrEqual(t, len(v1beta1.ProblemText(g.Problems)), v1beta1.MaxReportText)
 		assert.LessOrEqual(t, len(g.ProductName), v1beta1.MaxProduct)
 	}
 	assert.Equal(t, v1beta1.MaxSumOfNames, devices)
@@ -48,7 +48,7 @@ func TestReportsAreBounded(t *testing.T) {
 	assert.Empty(t, r.GPUs[31].Partitions)
 	for _, g := range r.GPUs {
 		assert.NotEmpty(t, g.HeldDevices, "it is not free")
-		assert.NotEmpty(t, g.ProblemText(), "it is not healthy")
+		assert.NotEmpty(t, v1beta1.ProblemText(g.Problems), "it is not healthy")
 	}
 
 	small := &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{ProductName: "H100", Partitions: parts(7), HeldDevices: named(2), Problems: []v1beta1.GPUProblem{{Message: "a"}}, Pending: "b"}}}

@@ -89,17 +89,17 @@ func (f *Follower) gpuReport(g *inventory.GPU, modes *gpu.Modes, records, inUse 
 		Partitions:  f.partitionsOf(g, records),
 		HeldDevices: held,
 		SliceHash:   f.Publisher.DigestOf(g.PCIAddress),
-		Problems:    problemsOf(g),
+		Problems:    ProblemsOf(g.Problem),
 		Pending:     strings.Join(f.pendingOf(g, held), "; "),
 	}
 }
 
-// problemsOf returns why a GPU cannot be used.
-func problemsOf(g *inventory.GPU) []v1beta1.GPUProblem {
-	if g.Problem.Message == "" {
+// ProblemsOf returns why a GPU cannot be used.
+func ProblemsOf(p gpu.Problem) []v1beta1.GPUProblem {
+	if p.Message == "" {
 		return nil
 	}
-	return []v1beta1.GPUProblem{{Cause: string(cmp.Or(g.Problem.Cause, gpu.CauseCheck)), Message: g.Problem.Message}}
+	return []v1beta1.GPUProblem{{Cause: string(cmp.Or(p.Cause, gpu.CauseCheck)), Message: p.Message}}
 }
 
 // modesNow reads the modes of a GPU; nil if it does not answer.

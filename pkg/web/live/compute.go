@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // work is what is to be computed again, with all that is needed for it.
@@ -26,7 +27,7 @@ type work struct {
 	waiting *cluster.Objects
 	plans   []v1beta1.PartitionPlan
 	classes []resourceapi.DeviceClass
-	gaps    []read.Gap
+	unread  []text.Unread
 
 	staleKinds, partial, podsKnown bool
 }
@@ -62,8 +63,8 @@ func (s *Store) Step(ctx context.Context) bool {
 	before := s.Snapshot()
 	now := *before
 	now.Version, now.Complete, now.Partial, now.PodsKnown = before.Version+1, true, w.partial, w.podsKnown
-	now.Gaps, now.Rollouts = w.gaps, rollouts(w.plans)
-	changed := !before.Complete || !reflect.DeepEqual(now.Gaps, before.Gaps) || !reflect.DeepEqual(now.Rollouts, before.Rollouts)
+	now.Unread, now.Rollouts = w.unread, rollouts(w.plans)
+	changed := !before.Complete || !reflect.DeepEqual(now.Unread, before.Unread) || !reflect.DeepEqual(now.Rollouts, before.Rollouts)
 	if nodes, shape, any := s.renew(ctx, before, w.nodes, now.Version); any {
 		changed, now.Nodes = true, nodes
 		if shape {
@@ -88,7 +89,7 @@ func (s *Store) Step(ctx context.Context) bool {
 func (s *Store) take() (*work, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unread) > 0 {
+	if len(s.expected) > 0 {
 		return nil, false
 	}
 	if s.allStale {
@@ -99,8 +100,8 @@ func (s *Store) take() (*work, bool) {
 			s.stale[name] = true
 		}
 	}
-	_, noClaims := s.gaps[read.Claims.Name]
-	_, noPods := s.gaps[read.Pods.Name]
+	_, noClaims := s.unread[read.Claims.Resource]
+	_, noPods := s.unread[read.Pods.Resource]
 	w := &work{staleKinds: s.staleKinds, partial: noClaims, podsKnown: !noPods, plans: values(s.plans.all)}
 	rules := values(s.rules.all)
 	for name := range s.stale {
@@ -116,7 +117,7 @@ func (s *Store) take() (*work, bool) {
 		}
 		w.waiting = &o
 	}
-	w.gaps = slices.SortedFunc(maps.Values(s.gaps), func(a, b read.Gap) int { return cmp.Compare(a.What, b.What) })
+	w.unread = slices.SortedFunc(maps.Values(s.unread), func(a, b text.Unread) int { return cmp.Compare(a.Resource, b.Resource) })
 	s.stale, s.allStale, s.staleWaiting, s.staleKinds = map[string]bool{}, false, false, false
 	return w, true
 }
@@ -203,7 +204,7 @@ func (in *input) compute(ctx context.Context) (*overview.Node, samples) {
 		return nil, samples{}
 	}
 	out := overview.NewNode(node)
-	out.Lost, out.Known = summary.Lost, len(in.Nodes) > 0
+	out.Lost = summary.Lost
 	return out, sampled(c)
 }
 

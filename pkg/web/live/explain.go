@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -46,10 +46,15 @@ func (s *Store) Explain(ctx context.Context, v overview.Viewer, namespace, name 
 		in.Slices = append(in.Slices, slice)
 	}
 	const cause = "this page does not read them; kubectl tranche why does"
-	in.Unread = append(in.Unread, why.NotRead(why.ResourceTemplates, cause), why.NotRead(why.ResourceEvents, cause), why.NotRead(why.ResourceNodeEvents, cause))
+	for _, r := range []why.Resource{why.ResourceTemplates, why.ResourceEvents, why.ResourceNodeEvents} {
+		in.Unread = append(in.Unread, why.NotRead(r, namespace, cause))
+	}
 	e := why.Explain(ctx, *in)
 	if left > 0 {
-		e.Notes = append(e.Notes, fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others; kubectl tranche why considers all.", len(nodes), left))
+		e.Unread = append(e.Unread, text.Unread{
+			Resource: read.Slices.Resource, Message: "kubectl tranche why considers all",
+			Consequence: fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others", len(nodes), left),
+		})
 	}
 	return e, nil
 }
@@ -85,11 +90,11 @@ func (s *Store) inputFor(v overview.Viewer, namespace, name string, nodes []stri
 	})
 	if v.NoNodes {
 		in.Nodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceNodes, "you are not allowed to list nodes"))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceNodes, "", read.Nodes.Forbidden().Message))
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "you are not allowed to list "+v1beta1.Resource("gpunodes").String()))
+		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "", read.GPUNodes.Forbidden().Message))
 	}
 	return in, packs
 }
@@ -105,7 +110,7 @@ func (s *Store) objectsFor(namespace, name string, nodes []string) (*why.Input, 
 	}
 	in := &why.Input{Pod: pod}
 	in.Now, in.Classes, in.Rules, in.PendingPods = s.now(), values(s.classes.all), values(s.rules.all), []corev1.Pod{*pod}
-	_, in.Partial = s.gaps[read.Claims.Name]
+	_, in.Partial = s.unread[read.Claims.Resource]
 	var packs []*packed
 	for _, node := range nodes {
 		packs = slices.AppendSeq(packs, maps.Values(s.slicesOf[node]))

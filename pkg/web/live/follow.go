@@ -34,12 +34,12 @@ func (s *Store) kinds() []followed {
 func (s *Store) Follow(ctx context.Context, from read.Source, namespace string) {
 	s.mu.Lock()
 	for _, k := range s.kinds() {
-		s.unread[k.Name] = true
+		s.expected[k.Resource] = true
 	}
 	s.mu.Unlock()
 	var running sync.WaitGroup
 	for _, k := range s.kinds() {
-		running.Go(func() { read.Follow(ctx, from, k.Kind, namespace, k.store, s.gap) })
+		running.Go(func() { read.Follow(ctx, from, k.Kind, namespace, k.store, s.note) })
 	}
 	running.Go(func() { s.Run(ctx) })
 	running.Wait()

@@ -187,7 +187,7 @@ func TestFollow(t *testing.T) {
 	clientfake.Serve(&kube.Fake, kube.Tracker())
 	s := follow(t, kube)
 	first := await(t, s, "two nodes", func(s *overview.Snapshot) bool { return len(s.Nodes) == 2 })
-	assert.Empty(t, first.Gaps)
+	assert.Empty(t, first.Unread)
 	held := first.Nodes[0].Memory.HeldBytes
 	claim := scenes.Claim("team-a", "new", "node-0001", 0, scenes.GPUOf(0))
 	for i := range o.Claims {
@@ -225,10 +225,10 @@ func TestWhatMayNotBeRead(t *testing.T) {
 	o := invent.Cluster(1, now)
 	for name, tt := range map[string]struct {
 		refuse  func(*fake.Clientset)
-		gaps    []string
+		unread  []string
 		partial bool
 	}{
-		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list them in the namespace team-a only"}, true},
+		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only"}, true},
 		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list resourceclaims"}, true},
 		"classes and nodes": {func(k *fake.Clientset) { refuse(k, "deviceclasses", ""); refuse(k, "nodes", "") },
 			[]string{"you are not allowed to list deviceclasses", "you are not allowed to list nodes"}, false},
@@ -236,13 +236,13 @@ func TestWhatMayNotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientset(asObjects(o.Slices)...)
 			tt.refuse(kube)
-			s := await(t, follow(t, kube), "the node", func(s *overview.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Gaps) == len(tt.gaps) })
+			s := await(t, follow(t, kube), "the node", func(s *overview.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Unread) == len(tt.unread) })
 			var reasons []string
-			for _, g := range s.Gaps {
-				reasons = append(reasons, g.Reason)
-				assert.NotEmpty(t, g.Means)
+			for _, u := range s.Unread {
+				reasons = append(reasons, u.Message)
+				assert.NotEmpty(t, u.Consequence)
 			}
-			assert.Equal(t, tt.gaps, reasons)
+			assert.Equal(t, tt.unread, reasons)
 			assert.Equal(t, tt.partial, s.Partial)
 			if tt.partial {
 				assert.Contains(t, s.Nodes[0].States(), "unknown")

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Store has the objects, and the newest snapshot.
@@ -37,9 +38,9 @@ type Store struct {
 	// same of other parts. What takes no time is always computed again.
 	stale                              map[string]bool
 	allStale, staleWaiting, staleKinds bool
-	gaps                               map[string]read.Gap
-	// unread are the kinds that were neither read nor refused yet.
-	unread map[string]bool
+	unread                             map[string]text.Unread
+	// expected are the kinds that were neither read nor refused yet.
+	expected map[string]bool
 
 	wake     chan struct{}
 	snapshot atomic.Pointer[overview.Snapshot]
@@ -58,7 +59,7 @@ type Store struct {
 func New(now func() time.Time) *Store {
 	s := &Store{
 		now: now, slicesOf: map[string]map[string]*packed{}, claimsOf: map[string]map[string]*resourceapi.ResourceClaim{},
-		stale: map[string]bool{}, gaps: map[string]read.Gap{}, unread: map[string]bool{},
+		stale: map[string]bool{}, unread: map[string]text.Unread{}, expected: map[string]bool{},
 		wake: make(chan struct{}, 1), explaining: make(chan struct{}, 1),
 	}
 	s.slices = newKind(s, func(o any) *packed {
@@ -131,31 +132,31 @@ func (s *Store) signal() {
 // Snapshot returns the newest snapshot.
 func (s *Store) Snapshot() *overview.Snapshot { return s.snapshot.Load() }
 
-// Unread returns the kinds that were neither read nor refused yet.
-func (s *Store) Unread() []string {
+// Expected returns the kinds that were neither read nor refused yet.
+func (s *Store) Expected() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.unread))
+	return slices.Sorted(maps.Keys(s.expected))
 }
 
 // Subscribe returns a channel that gets a value after each new snapshot. Who is slow misses some.
 // The caller ends the subscription.
 func (s *Store) Subscribe() (changes <-chan struct{}, end func()) { return s.listeners.subscribe("") }
 
-// gap notes that a kind cannot be read, or, without a reason, that it can.
-func (s *Store) gap(g read.Gap) {
+// note notes that a kind cannot be read, or, without a message, that it can.
+func (s *Store) note(u text.Unread) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal() // also if nothing changes: the last kind may have been read
-	before := s.gaps[g.What]
-	delete(s.unread, g.What)
-	delete(s.gaps, g.What)
-	if g.Reason != "" {
-		s.gaps[g.What] = g
+	before := s.unread[u.Resource]
+	delete(s.expected, u.Resource)
+	delete(s.unread, u.Resource)
+	if u.Message != "" {
+		s.unread[u.Resource] = u
 	}
-	if before == s.gaps[g.What] {
+	if before == s.unread[u.Resource] {
 		return
 	}
-	s.allStale = s.allStale || g.What == read.Claims.Name
-	s.staleWaiting = s.staleWaiting || g.What == read.Claims.Name || g.What == read.Pods.Name
+	s.allStale = s.allStale || u.Resource == read.Claims.Resource
+	s.staleWaiting = s.staleWaiting || u.Resource == read.Claims.Resource || u.Resource == read.Pods.Resource
 }

@@ -127,7 +127,7 @@ func TestUsersSeeWhatTheyMayList(t *testing.T) {
 	}
 	assert.Contains(t, bob.Body.String(), "vision/")
 	assert.Contains(t, bob.Body.String(), "another namespace")
-	assert.Contains(t, bob.Body.String(), "You are not allowed to list GPUNodes.")
+	assert.Contains(t, bob.Body.String(), "you are not allowed to list gpunodes.tranche.dev")
 	assert.NotContains(t, bob.Body.String(), "on-demand", "the profile is in the GPUNode")
 	assert.Contains(t, ann.Body.String(), "on-demand")
 

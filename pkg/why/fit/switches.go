@@ -28,7 +28,7 @@ func (m *Model) addSwitch(n *Node) {
 			say(fmt.Sprintf("until then the plugin publishes no free device of %s, because a claim tolerates the taint of the switch.", text.List(withheld, maxNames)))
 		}
 	case switching:
-		say(fmt.Sprintf("the node is being switched to %s; its GPUs are available again when the switch ends.", cluster.ProfileText(to)))
+		say(fmt.Sprintf("the node is being switched to %s; its GPUs are available again when the switch ends.", text.Profile(to)))
 	case far == nil:
 	case far.State == v1beta1.Failed:
 		say("the last switch of the node: " + far.Failure(m.objects.Now))
@@ -43,7 +43,7 @@ func (m *Model) addSwitch(n *Node) {
 // switchText describes a switch in progress, and its deadline. away is true if it keeps the pod off the
 // node.
 func (m *Model) switchText(far *cluster.Progress, away bool) string {
-	to, during := cluster.ProfileText(far.To), far.During(m.objects.Now)
+	to, during := text.Profile(far.To), far.During(m.objects.Now)
 	if !away {
 		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, during)
 	}

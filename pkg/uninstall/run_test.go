@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,4 +253,22 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left.Items)
 	require.NoError(t, Run(t.Context(), c))
+}
+
+// As many nodes are described as fit a message, and not one less.
+func TestManyNodesThatDoNotAnswer(t *testing.T) {
+	for _, count := range []int{most, most + 1} {
+		var objects []runtime.Object
+		for i := range count {
+			name := fmt.Sprintf("node-%02d", i)
+			objects = append(objects, slice(name), node(name, corev1.ConditionFalse), plugin(name, corev1.ConditionFalse))
+		}
+		client := fake.NewClientset(objects...)
+		c := &Config{Client: client, Namespace: "gpus", DaemonSet: "plugins", Ours: clientfake.New(), Objects: metadataOf(t, client, clientfake.New())}
+		reasons, left, err := c.unfinished(t.Context(), false)
+		require.NoError(t, err)
+		assert.Len(t, left, count)
+		assert.Equal(t, most, strings.Count(reasons, "  node node-"))
+		assert.Equal(t, count > most, strings.Contains(reasons, "and more nodes"), count)
+	}
 }

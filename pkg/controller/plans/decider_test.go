@@ -284,3 +284,12 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]state.Pending{}, w.d.problems)
 }
+
+// A node that is gone is forgotten.
+func TestSuspendedNodeThatIsGone(t *testing.T) {
+	w := newWorld(t, 1)
+	w.d.Suspend("node-9")
+	_, err := w.decide()
+	require.NoError(t, err)
+	assert.Empty(t, w.d.suspended)
+}

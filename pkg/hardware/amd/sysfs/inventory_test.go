@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
@@ -241,5 +242,31 @@ func TestAddressThatIsNone(t *testing.T) {
 	for _, bad := range []string{"", "../../..", "0000:05:00", "0000:05:00.0/..", "0000:C1:00.0"} {
 		_, err := m.Live(t.Context(), bad)
 		assert.ErrorContains(t, err, "no PCI address", bad)
+	}
+}
+
+// A GPU that can be partitioned is ours, whatever KFD has of it: if it has nothing, that is an error.
+func TestGPUThatKFDNeverHad(t *testing.T) {
+	files, m := machineOf(t, amdtest.MI300XSPX())
+	files.Remove(sysfs.NodesDir + "/2")
+	gpus, err := m.Inventory(t.Context())
+	assert.Empty(t, gpus)
+	assert.ErrorContains(t, amdtest.Broken(t, err, "0000:05:00.0"), "has no node in KFD's topology")
+}
+
+// Without the number of the chip, the number of XCCs would be a guess.
+func TestChipThatCannotBeRead(t *testing.T) {
+	files, m := machineOf(t, amdtest.MI300XSPX())
+	files.Fails["read "+sysfs.DevicesDir+"/0000:05:00.0/"+sysfs.DeviceFile] = unix.EIO
+	gpus, err := m.Inventory(t.Context())
+	assert.Empty(t, gpus)
+	assert.ErrorIs(t, amdtest.Broken(t, err, "0000:05:00.0"), unix.EIO)
+}
+
+func TestNUMANode(t *testing.T) {
+	for text, want := range map[string]*int64{"1\n": ptr.To[int64](1), "-1\n": nil, "none\n": nil} {
+		files, m := machineOf(t, amdtest.MI300XSPX())
+		files.Set(sysfs.DevicesDir+"/0000:05:00.0/numa_node", text)
+		assert.Equal(t, want, gpusOf(t, m)[0].NUMANode, text)
 	}
 }

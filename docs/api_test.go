@@ -61,6 +61,9 @@ func fields(t *testing.T, s *apiextensionsv1.JSONSchemaProps, path string, do fu
 		if f.Items != nil {
 			fields(t, f.Items.Schema, at+"[]", do)
 		}
+		if f.AdditionalProperties != nil {
+			fields(t, f.AdditionalProperties.Schema, at+".NAME", do)
+		}
 		fields(t, &f, at, do)
 	}
 }
@@ -72,7 +75,7 @@ func typeOf(f *apiextensionsv1.JSONSchemaProps) string {
 	case f.Type == "array":
 		return "list of " + plural(typeOf(f.Items.Schema))
 	case f.AdditionalProperties != nil:
-		return "map of strings"
+		return "map of " + plural(typeOf(f.AdditionalProperties.Schema))
 	case f.Format == "date-time":
 		return "time"
 	case f.Type == "":

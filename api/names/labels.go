@@ -50,7 +50,8 @@ const (
 	// format become claims.
 	LabelTranslate = "tranche.dev/translate"
 	// LabelRequestGPUResources (Namespace): `true`: pods get requests for GPU memory and compute
-	// from their claims, with `gpuResources.podRequests.enabled`.
+	// from their claims, with `gpuResources.podRequests.enabled`. `false`: not, although pods of all
+	// namespaces do.
 	LabelRequestGPUResources = "tranche.dev/request-gpu-resources"
 	// LabelDefragmentation (Namespace, Pod): `true`: pods may be evicted to make room for
 	// another pod, if they fit elsewhere. A pod's label overrides its namespace's.

@@ -31,8 +31,12 @@ const (
 const DriverUpgradeAll = "all"
 
 // ValueTrue is the only value of LabelDefragmentation that allows evictions, and of
-// LabelRequestGPUResources that adds requests to pods.
-const ValueTrue = "true"
+// LabelRequestGPUResources that adds requests to pods. ValueFalse leaves a namespace out where they
+// are added in all.
+const (
+	ValueTrue  = "true"
+	ValueFalse = "false"
+)
 
 // PausedValue replaces "true" in a Node's label that starts monitoring pods, while they
 // are paused.

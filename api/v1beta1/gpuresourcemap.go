@@ -29,10 +29,12 @@ type GPUResourceMapList struct {
 	Items []GPUResourceMap `json:"items"`
 }
 
-// Most entries of a GPUResourceMap, so that it fits into a request to etcd.
+// Bounds of a GPUResourceMap. With this many entries, it fits into a request to etcd.
 const (
 	MaxMappedTemplates = 4096
 	MaxMappedResources = 512
+	MaxMappedMemoryMiB = 1 << 30
+	MaxMappedCompute   = 1_000_000
 )
 
 // GPUResourceMapSpec has amounts for claims. What it lacks adds nothing to pods.

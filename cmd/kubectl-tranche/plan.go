@@ -24,6 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const planLong = `Print what a PartitionPlan would do, without changing anything: its nodes in their
@@ -127,6 +128,8 @@ type planRun struct {
 	plan  *v1beta1.PartitionPlan
 	own   []v1beta1.PartitionProfile
 	notes []string
+	// unread is what could not be read or tried.
+	unread []text.Unread
 }
 
 func (r *planRun) run(ctx context.Context) error {
@@ -150,6 +153,7 @@ func (r *planRun) run(ctx context.Context) error {
 	if err := f.Estimate(in); err != nil {
 		return fmt.Errorf("PartitionPlan %s: spec.strategy.windows: %w", r.plan.Name, err)
 	}
+	f.Unread = r.unread
 	return r.show(f, func(p *picture.Page) { picture.DrawForecast(p, f, r.notes, in.Now) })
 }
 
@@ -167,7 +171,10 @@ func (r *planRun) checked(ctx context.Context) error {
 	})
 	switch {
 	case apierrors.IsForbidden(err):
-		r.notes = append(r.notes, "You are not allowed to write PartitionPlans, so the API server has not checked the plan.")
+		r.unread = append(r.unread, text.Unread{
+			Resource: "partitionplans.tranche.dev", Message: "you are not allowed to write PartitionPlans",
+			Consequence: "the API server has not checked the plan",
+		})
 		return nil
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the API server does not serve PartitionPlans: install the chart with its CustomResourceDefinitions: %w", err)

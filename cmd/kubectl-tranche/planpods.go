@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
 	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // fill adds the pods of each node that would have to leave, and tries to evict them by dry
@@ -92,8 +93,13 @@ func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.Foreca
 	return pods
 }
 
-// notTried is said once if the user may not evict pods.
-const notTried = "You are not allowed to evict all of these pods, so it is not known whether they can be evicted."
+// notTried returns what is not known if the user may not evict pods of a namespace.
+func notTried(namespace string) text.Unread {
+	return text.Unread{
+		Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict all of these pods",
+		Consequence: "it is not known whether they can be evicted",
+	}
+}
 
 // tryEviction says why a pod cannot be evicted, empty if it can be, or if that is not known.
 func (r *planRun) tryEviction(ctx context.Context, pod rollout.ForecastPod) string {
@@ -105,8 +111,8 @@ func (r *planRun) tryEviction(ctx context.Context, pod rollout.ForecastPod) stri
 	case err == nil, apierrors.IsNotFound(err):
 		return ""
 	case apierrors.IsForbidden(err):
-		if !slices.Contains(r.notes, notTried) {
-			r.notes = append(r.notes, notTried)
+		if u := notTried(pod.Namespace); !slices.Contains(r.unread, u) {
+			r.unread = append(r.unread, u)
 		}
 		return ""
 	}

@@ -167,7 +167,7 @@ func (t *writing) requests(n fit.Node) {
 		}
 		t.say(head, said)
 		hang := strings.Repeat(" ", Width(head))
-		if len(r.Holders) > 0 && (r.Verdict != fit.Fits || n.Verdict == fit.Together) && n.Verdict != fit.Never {
+		if len(r.Holders) > 0 && (r.Verdict != fit.Fits || n.Verdict == fit.NotTogether) && n.Verdict != fit.Never {
 			t.say(hang+"held by ", strings.Join(fit.NamesOf(r.Holders), "; "))
 		}
 		if len(r.Taints) > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // ForecastInput is what a forecast is made of.
@@ -50,6 +51,8 @@ type Forecast struct {
 	Observed int             `json:"observedSwitchCount"`
 	// Ends is when the last node would be done, nil: not known.
 	Ends *time.Time `json:"estimatedCompletionTime,omitempty"`
+	// Unread is what could not be read or tried.
+	Unread []text.Unread `json:"unread,omitempty"`
 }
 
 // ForecastNode is a node that would be switched.
@@ -57,8 +60,8 @@ type ForecastNode struct {
 	Name string `json:"nodeName"`
 	// Step is its step, beginning with 1.
 	Step int `json:"step"`
-	// Evicts are pods that would be evicted, Blocked are pods that cannot be. With one of
-	// these, the node is set aside.
+	// Evicts are pods that would be evicted, as far as could be tried, Blocked are pods that cannot
+	// be. With one of these, the node is set aside.
 	Evicts  []ForecastPod `json:"evictions,omitempty"`
 	Blocked []ForecastPod `json:"blockers,omitempty"`
 	// Reason is ProfileDoesNotFit if the profile does not fit. Unfit says why.

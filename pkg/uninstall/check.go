@@ -167,7 +167,7 @@ func (c *Config) findAll(ctx context.Context, r *Report) error {
 		queries = append(queries, query{kind, func() ([]metav1.ObjectMeta, error) { return c.find(ctx, kind, metav1.NamespaceAll, options, 0) }, named})
 	}
 	add(slicesKind, published, false)
-	for _, kind := range []schema.GroupVersionResource{gpuNodesKind, profilesKind, plansKind} {
+	for _, kind := range []schema.GroupVersionResource{gpuNodesKind, profilesKind, plansKind, mapsKind} {
 		add(kind, metav1.ListOptions{}, false)
 	}
 	for _, kind := range Kinds {

@@ -137,5 +137,5 @@ var stateTones = map[why.State]string{
 }
 
 var verdictTones = map[fit.Verdict]string{
-	fit.Fits: "ok", fit.Full: "warn", fit.Together: "warn", fit.Tainted: "warn", fit.Switching: "warn", fit.SelectorFails: "bad", fit.Unclear: "warn", fit.Unusable: "bad", fit.Never: "bad",
+	fit.Fits: "ok", fit.Full: "warn", fit.NotTogether: "warn", fit.Tainted: "warn", fit.Switching: "warn", fit.SelectorFails: "bad", fit.Unclear: "warn", fit.Unusable: "bad", fit.Never: "bad",
 }

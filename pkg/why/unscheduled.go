@@ -109,7 +109,7 @@ func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
 			fitting = append(fitting, n.Name)
 		case fit.SelectorFails, fit.Unclear:
 			failing = cmp.Or(failing, &e.Nodes[i])
-		case fit.Full, fit.Together, fit.Switching, fit.Tainted, fit.Unusable, fit.Excluded, fit.Never, fit.Lacking:
+		case fit.Full, fit.NotTogether, fit.Switching, fit.Tainted, fit.Unusable, fit.Excluded, fit.Never, fit.Lacking:
 		}
 	}
 	on, doubts := text.List(fitting, maxNamed), in.doubts()

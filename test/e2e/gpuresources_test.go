@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,13 +72,24 @@ func TestGPUResources(t *testing.T) {
 	own.Spec.Containers[0].Resources.Limits = corev1.ResourceList{names.ResourceGPUCompute: resource.MustParse("7")}
 	s.create(own)
 	compute := s.waitRunning("own").Spec.Containers[0].Resources.Limits[names.ResourceGPUCompute]
-	assert.EqualValues(t, 7, compute.Value(), "what a pod requests itself stays")
+	assert.EqualValues(t, 7, compute.Value(), "what a pod requests itself stays if it is less")
+	refused := func(message string, amount string) {
+		t.Helper()
+		own.Spec.Containers[0].Resources.Limits[names.ResourceGPUCompute] = resource.MustParse(amount)
+		s.eventually("the pod is refused", func() (bool, string) {
+			_, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, own, dryCreate)
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), message), fmt.Sprint(err)
+		})
+	}
+	own.Name = "greedy"
+	refused("no pod may request more of them than its claims take", "285")
 
 	s.kubectl("label", "namespace", s.namespace, names.LabelRequestGPUResources+"-")
 	s.eventually("the map is gone", func() (bool, string) {
 		out := s.kubectl("get", "gpuresourcemaps", "-n", s.namespace, "-o", "name")
 		return out == "", out
 	})
+	refused("pods of this namespace must not request them", "1")
 }
 
 // The API server follows the map after the policy was gone, as after helm uninstall and install.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ type Reconciler struct {
 	Client  client.Client
 	Catalog *noderesources.Catalog
 	Clock   clock.PassiveClock
-	// AllNamespaces: the label is not needed.
+	// AllNamespaces: the label is needed only to leave a namespace out.
 	AllNamespaces bool
 }
 
@@ -83,7 +84,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // selects reports whether pods of the namespace get requests.
 func (r *Reconciler) selects(n *corev1.Namespace) bool {
-	return r.AllNamespaces || n.Labels[names.LabelRequestGPUResources] == names.ValueTrue
+	value := n.Labels[names.LabelRequestGPUResources]
+	return value == names.ValueTrue || r.AllNamespaces && value != names.ValueFalse
 }
 
 // specOf returns the amounts for a namespace. They are not complete if evaluating selectors took
@@ -135,9 +137,10 @@ func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resource
 		}
 	}
 	var out map[string]v1beta1.GPUResources
-	for i := range classes {
-		amount := r.Catalog.LeastOfClass(ctx, &classes[i])
-		for _, name := range resourcesOf(&classes[i]) {
+	inOrder := slices.SortedFunc(slices.Values(classes), func(a, b resourceapi.DeviceClass) int { return strings.Compare(a.Name, b.Name) })
+	for i := range inOrder {
+		amount := r.Catalog.LeastOfClass(ctx, &inOrder[i])
+		for _, name := range resourcesOf(&inOrder[i]) {
 			if !served[name] && len(out) < v1beta1.MaxMappedResources {
 				put(&out, name, amount)
 			}
@@ -155,7 +158,7 @@ func resourcesOf(class *resourceapi.DeviceClass) []string {
 	return all
 }
 
-// put adds an amount that is not zero.
+// put adds an amount that is not zero. A claim for more than the API allows takes at least as much.
 func put(m *map[string]v1beta1.GPUResources, name string, a noderesources.Amount) {
 	if a == (noderesources.Amount{}) {
 		return
@@ -163,5 +166,5 @@ func put(m *map[string]v1beta1.GPUResources, name string, a noderesources.Amount
 	if *m == nil {
 		*m = map[string]v1beta1.GPUResources{}
 	}
-	(*m)[name] = v1beta1.GPUResources{MemoryMiB: a.MemoryMiB, Compute: a.Compute}
+	(*m)[name] = v1beta1.GPUResources{MemoryMiB: min(a.MemoryMiB, v1beta1.MaxMappedMemoryMiB), Compute: min(a.Compute, v1beta1.MaxMappedCompute)}
 }

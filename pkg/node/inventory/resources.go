@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,9 @@ const resourcesTimeout = 30 * time.Second
 // WriteResources writes the resources of the node's GPUs into its status if they are not there.
 // Without wanted, it removes them.
 //
-// A kubelet that starts sets extended resources to zero unless a device plugin was registered on
-// the node once (kubelet_node_status.go, reconcileExtendedResource), so this is called again and
-// again.
+// A kubelet that registers a node whose folder of device plugins is empty sets extended resources to
+// zero (kubelet_node_status.go, reconcileExtendedResource), and others may change them, so this is
+// called again and again.
 func (w *Node) WriteResources(ctx context.Context, client kubernetes.Interface, wanted corev1.ResourceList) error {
 	status := &w.node().Status
 	capacity, allocatable := resourceChanges(status.Capacity, wanted), resourceChanges(status.Allocatable, wanted)
@@ -39,6 +40,17 @@ func (w *Node) WriteResources(ctx context.Context, client kubernetes.Interface, 
 		return fmt.Errorf("write the GPU resources into the status of node %s: %w", w.name, err)
 	}
 	return nil
+}
+
+// NotLess returns wanted, with at least what the node has of each resource.
+func (w *Node) NotLess(wanted corev1.ResourceList) corev1.ResourceList {
+	out := maps.Clone(wanted)
+	for name := range out {
+		if have := w.node().Status.Capacity[name]; have.Cmp(out[name]) > 0 {
+			out[name] = have
+		}
+	}
+	return out
 }
 
 // resourceChanges returns what must change of our resources in a list, as a merge patch.

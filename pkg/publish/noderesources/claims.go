@@ -50,12 +50,13 @@ func (c *Catalog) LeastOfClass(ctx context.Context, class *resourceapi.DeviceCla
 	return c.leastOf(ctx, &choice{class: class})
 }
 
-// countOf returns the least number of devices that a request ends with.
+// countOf returns the least number of devices that a request ends with. More than an allocation can
+// have will never be allocated.
 func countOf(mode resourceapi.DeviceAllocationMode, count int64) int64 {
 	if mode == resourceapi.DeviceAllocationModeAll {
 		return 1
 	}
-	return max(1, count)
+	return min(max(1, count), resourceapi.AllocationResultsMaxSize)
 }
 
 // choice is one way to satisfy a request.

@@ -73,7 +73,7 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 	if n.Verdict = first; first == Fits {
 		m.together(ctx, n, node, d)
 	}
-	if n.Verdict == Full || n.Verdict == Together {
+	if n.Verdict == Full || n.Verdict == NotTogether {
 		if ever, err := m.everFits(ctx, node, d.Unallocated...); err == nil && !ever {
 			n.Verdict = Never
 			reason := "it would not fit here even if all devices were free."
@@ -186,11 +186,11 @@ func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *Dem
 			return
 		}
 		if !tied && loose {
-			say(Together, "each request alone would fit, but not all of them %s.", constraints(claim))
+			say(NotTogether, "each request alone would fit, but not all of them %s.", constraints(claim))
 			return
 		}
 	}
-	say(Together, "each request alone would fit, but not all of them at once.")
+	say(NotTogether, "each request alone would fit, but not all of them at once.")
 }
 
 // constraints describes the constraints of a claim.

@@ -36,7 +36,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 		add(fmt.Sprintf("free a GPU in another mode: %s on %s has the fewest holders (%s). The GPU is then switched for this pod automatically.",
 			near.GPU, n.Name, strings.Join(NamesOf(near.Holders), "; ")), "")
 	}
-	if n, ok := first(func(n Node) bool { return (n.Verdict == Full || n.Verdict == Together) && len(n.Free) > 0 }); ok {
+	if n, ok := first(func(n Node) bool { return (n.Verdict == Full || n.Verdict == NotTogether) && len(n.Free) > 0 }); ok {
 		add(fmt.Sprintf("or ask for what is free now: %s on %s.", strings.Join(FreeTexts(n.Free[:min(len(n.Free), maxNames)]), " or "), n.Name), "")
 	}
 	var rules []string
@@ -85,7 +85,7 @@ func (n Node) helps(counts Counts, nodes []Node) bool {
 		return slices.ContainsFunc(n.Requests, func(r Request) bool {
 			return len(r.Taints) > 0 && !slices.ContainsFunc(r.Taints, func(t cluster.Taint) bool { return len(t.Rules) > 0 })
 		})
-	case Fits, SelectorFails, Unclear, Together, Switching, Unusable, Never:
+	case Fits, SelectorFails, Unclear, NotTogether, Switching, Unusable, Never:
 	}
 	return true
 }

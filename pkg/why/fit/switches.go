@@ -21,7 +21,7 @@ func (m *Model) addSwitch(n *Node) {
 	switch far := n.Profile; {
 	case far != nil && far.Switching():
 		withheld := m.withheldBySwitch(n.Name)
-		missing := n.Verdict == Unusable || len(withheld) > 0 && slices.Contains([]Verdict{Lacking, Full, Together, Never}, n.Verdict)
+		missing := n.Verdict == Unusable || len(withheld) > 0 && slices.Contains([]Verdict{Lacking, Full, NotTogether, Never}, n.Verdict)
 		switching = switching || far.State != v1beta1.Planning && far.State != v1beta1.Waiting && missing
 		say(m.switchText(far, switching))
 		if switching && len(withheld) > 0 {

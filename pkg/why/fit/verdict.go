@@ -19,7 +19,7 @@ const (
 	SelectorFails Verdict = names.EventSelectorFails // a selector cannot be evaluated
 	Unclear       Verdict = "Unclear"                // the scheduler could not determine it
 	Full          Verdict = "Full"                   // claims hold all such devices
-	Together      Verdict = "Together"               // each request alone would fit
+	NotTogether   Verdict = "NotTogether"            // each request alone would fit
 	Switching     Verdict = "Switching"              // a switch to another profile keeps pods away
 	Tainted       Verdict = "Tainted"                // all such devices are tainted
 	Unusable      Verdict = "Unusable"               // its GPUs are withheld or only partially published
@@ -48,7 +48,7 @@ var verdicts = []verdict{
 	{Unclear, "", "undecided", "", ""},
 	{Full, names.EventDevicesHeld, "full",
 		"wait until one of the holders ends, or delete one of them: this pod then gets the device automatically.", ""},
-	{Together, names.EventDevicesNotTogether, "without room for everything at once",
+	{NotTogether, names.EventDevicesNotTogether, "without room for everything at once",
 		"wait until holders end, or ask for less at once, or drop the constraint, if the program does not need it.", ""},
 	{Switching, names.EventNodesSwitching, "being switched to another profile",
 		"wait until the switch of NODE ends. To see its progress:", "kubectl tranche switches NODE"},
@@ -89,7 +89,7 @@ func (c Counts) Event(certain bool) string {
 		if c[v.Verdict] == 0 {
 			continue
 		}
-		if certain || slices.Contains([]Verdict{Full, Together, Switching, Tainted}, v.Verdict) {
+		if certain || slices.Contains([]Verdict{Full, NotTogether, Switching, Tainted}, v.Verdict) {
 			return v.event
 		}
 		return ""

@@ -59,3 +59,15 @@ func TestWriteResources(t *testing.T) {
 		})
 	}
 }
+
+// A kubelet that starts ends pods that request more than their node has.
+func TestResourcesDoNotBecomeLess(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Capacity: corev1.ResourceList{
+		names.ResourceGPUMemory: resource.MustParse("640Gi"), names.ResourceGPUCompute: resource.MustParse("7k"),
+	}}}
+	n := inventory.NewNode(fake.NewClientset(), node, nil, nil)
+	got := n.NotLess(corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse("560Gi"), names.ResourceGPUCompute: resource.MustParse("8k")})
+	memory, compute := got[names.ResourceGPUMemory], got[names.ResourceGPUCompute]
+	assert.Equal(t, "640Gi", memory.String())
+	assert.Equal(t, "8k", compute.String())
+}

@@ -142,8 +142,8 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	}
 	refuse("patch", "partitionplans", forbidden)
 	require.NoError(t, r.run(t.Context()))
-	assert.Contains(t, out.String(), "the API server has not checked the plan")
-	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), notTried)
+	assert.Contains(t, out.String(), "The API server has not checked the plan")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Which pods can be evicted is not known")
 	refuse("list", "gpunodes", forbidden)
 	require.ErrorContains(t, r.run(t.Context()), "list GPUNodes: ")
 	r.own = nil

@@ -96,8 +96,8 @@ func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.Foreca
 // notTried returns what is not known if the user may not evict pods of a namespace.
 func notTried(namespace string) text.Unread {
 	return text.Unread{
-		Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict all of these pods",
-		Consequence: "it is not known whether they can be evicted",
+		Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict pods in namespace " + namespace,
+		Consequence: "which pods can be evicted is not known",
 	}
 }
 

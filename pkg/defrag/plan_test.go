@@ -340,9 +340,15 @@ func TestAMoveThatCannotBeSearchedInTime(t *testing.T) {
 	const cpx = "gpu-xcp-cpx.tranche.dev"
 	f := newFleetOf(t, "MI300X", 1, 8)
 	f.run("node-0", cpx)
-	// The replacement asks for more pieces of one GPU than it has.
-	f.in.Templates[0].Spec.Spec.Devices.Requests[0].Exactly.Count = 9
-	f.in.Templates[0].Spec.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+	// The replacement asks for more pieces of one GPU than it has, which the allocator tries for each
+	// choice of four others.
+	devices := &f.in.Templates[0].Spec.Spec.Devices
+	many := *devices.Requests[0].DeepCopy()
+	many.Name, many.Exactly.Count, devices.Requests[0].Exactly.Count = "many", 9, 4
+	devices.Requests = append(devices.Requests, many)
+	devices.Constraints = []resourceapi.DeviceConstraint{{
+		Requests: []string{"many"}, MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID")),
+	}}
 	waiting := f.add("gpu-amd.tranche.dev", 1, priority(5), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-0"} })
 	plan, refusal := f.plan(waiting, defrag.Options{})
 	require.NotNil(t, refusal, "%+v", plan)

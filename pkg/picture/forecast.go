@@ -13,6 +13,7 @@ import (
 func DrawForecast(p *Page, f rollout.Forecast, notes []string, now time.Time) {
 	p.Wrap("", fmt.Sprintf("Plan %s would switch %s to profile %s in %s. Nothing was changed.",
 		f.Plan, text.Count(len(f.Nodes), "node"), f.Profile, text.Count(f.Steps, "step")), Normal)
+	p.Unread(f.Unread)
 	p.Blank()
 	var rows [][]string
 	evicts, blocked, unfit := 0, 0, 0

@@ -208,7 +208,7 @@ func TestPublicNames(t *testing.T) {
 		section(title, lists[title])
 	}
 	section("Alerts and recorded series", matches(t, regexp.MustCompile(`(?m)^ +- (?:alert|record): (\S+)$`), renderedChart))
-	section("DeviceClasses", matches(t, regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (\S+)$`), renderedChart, defaultChart))
+	section("DeviceClasses", matches(t, regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (\S+)$`), renderedChart, defaultChart, "../deployments/helm/testdata/simulate.yaml"))
 	section("ClusterRoles for users", matches(t, regexp.MustCompile(`(?m)^  name: (tranche-(?:view|profile-admin|user\S*))$`), defaultChart))
 	var schema map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, chartFolder+"values.schema.json")), &schema))

@@ -1,5 +1,7 @@
 package names
 
+import "strings"
+
 // DriverName is the name of the DRA driver. It is the domain of all unqualified
 // attributes and capacities and the driver in every allocation result.
 const DriverName = "gpu.tranche.dev"
@@ -10,6 +12,9 @@ const DriverName = "gpu.tranche.dev"
 // utilization from its fullest pool, and Karpenter considers a driver ready when it
 // has published one complete pool.
 func PoolName(node string) string { return node }
+
+// Unqualified removes the driver's domain, which is optional in names of capacities.
+func Unqualified(capacity string) string { return strings.TrimPrefix(capacity, DriverName+"/") }
 
 // The attributes of devices. Unqualified names are in the driver's domain; a selector reads them
 // with device.attributes["gpu.tranche.dev"].?type.orValue(""). Claim status data and container

@@ -4,18 +4,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/api/names"
 )
-
-// capacityName removes the driver's domain, which is optional in names of capacities.
-func capacityName(name resourceapi.QualifiedName) string {
-	return strings.TrimPrefix(string(name), names.DriverName+"/")
-}
 
 // Amounts are quantities by capacity.
 type Amounts map[string]resource.Quantity

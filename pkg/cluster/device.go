@@ -118,7 +118,7 @@ const wholeMode = "SPX"
 // memory returns the device's memory in bytes.
 func (d *Device) memory() Bytes {
 	for name, c := range d.Capacity {
-		if capacityName(name) == names.CounterMemory {
+		if names.Unqualified(string(name)) == names.CounterMemory {
 			return Bytes(c.Value.Value())
 		}
 	}

@@ -56,7 +56,7 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 	if len(r.ConsumedCapacity) > 0 {
 		h.Consumed = Amounts{}
 		for name, q := range r.ConsumedCapacity {
-			h.Consumed[capacityName(name)] = q
+			h.Consumed[names.Unqualified(string(name))] = q
 		}
 	}
 	return h
@@ -86,9 +86,9 @@ func (d *Device) Left() Amounts {
 	for name, capacity := range d.Capacity {
 		n := capacity.Value.DeepCopy()
 		for _, h := range d.holding() {
-			n.Sub(h.Consumed[capacityName(name)])
+			n.Sub(h.Consumed[names.Unqualified(string(name))])
 		}
-		rest[capacityName(name)] = n
+		rest[names.Unqualified(string(name))] = n
 	}
 	return rest
 }

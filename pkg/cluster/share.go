@@ -60,7 +60,7 @@ func byPosition(a, b *Device) int {
 func (d *Device) bounds() (byDefault, most gpu.Amount) {
 	usual, largest := Amounts{}, Amounts{}
 	for name, c := range d.Capacity {
-		short := capacityName(name)
+		short := names.Unqualified(string(name))
 		usual[short], largest[short] = c.Value, c.Value
 		if c.RequestPolicy == nil {
 			continue

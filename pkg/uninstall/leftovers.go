@@ -18,8 +18,8 @@ import (
 )
 
 // clear removes what the controller has left in the cluster: taints and labels of nodes, then the
-// PartitionProfiles, GPUResourceMaps and ResourceClaimTemplates that it has created, and the Leases. It keeps other
-// profiles.
+// PartitionProfiles, GPUResourceMaps and ResourceClaimTemplates that it has created, and the Leases.
+// It keeps other profiles.
 func (c *Config) clear(ctx context.Context) error {
 	if err := c.clearNodes(ctx); err != nil {
 		return err

@@ -37,8 +37,8 @@ var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelec
 // labeled selects by labels.
 func labeled(selector string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: selector} }
 
-// find returns names, labels, annotations and owners of the objects of a kind, in a namespace or, if that is empty,
-// in all. It reads at most most objects, or all if most is 0. It returns none if the cluster does not
+// find returns names, labels, annotations and owners of the objects of a kind, in a namespace or, if
+// that is empty, in all. It reads at most most objects, or all if most is 0. It returns none if the cluster does not
 // serve the kind.
 func (c *Config) find(ctx context.Context, kind schema.GroupVersionResource, namespace string, o metav1.ListOptions, most int) (found []metav1.ObjectMeta, err error) {
 	o.Limit = page

@@ -103,7 +103,7 @@ func (r *Reconciler) specOf(ctx context.Context, namespace string) (out *v1beta1
 	if err := r.Client.List(ctx, &templates, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, false, fmt.Errorf("list the ResourceClaimTemplates of namespace %s: %w", namespace, err)
 	}
-	out = &v1beta1.GPUResourceMapSpec{}
+	out = &v1beta1.GPUResourceMapSpec{Templates: map[string]v1beta1.GPUResources{}}
 	if out.ExtendedResources, err = r.ofExtendedResources(ctx, classes.Items); err != nil {
 		return nil, false, err
 	}
@@ -118,7 +118,7 @@ func (r *Reconciler) specOf(ctx context.Context, namespace string) (out *v1beta1
 			return out, false, nil
 		}
 		amount := r.Catalog.Least(ctx, &all[i].Spec.Spec, func(name string) *resourceapi.DeviceClass { return byName[name] })
-		put(&out.Templates, all[i].Name, amount)
+		put(out.Templates, all[i].Name, amount)
 	}
 	return out, true, ctx.Err()
 }
@@ -130,19 +130,19 @@ func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resource
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
-	served := map[string]bool{}
+	served := map[corev1.ResourceName]bool{}
 	for i := range nodes.Items {
-		for name, amount := range nodes.Items[i].Status.Allocatable {
-			served[string(name)] = served[string(name)] || !amount.IsZero()
+		for _, name := range servedResources(&nodes.Items[i]) {
+			served[name] = true
 		}
 	}
-	var out map[string]v1beta1.GPUResources
+	out := map[string]v1beta1.GPUResources{}
 	inOrder := slices.SortedFunc(slices.Values(classes), func(a, b resourceapi.DeviceClass) int { return strings.Compare(a.Name, b.Name) })
 	for i := range inOrder {
 		amount := r.Catalog.LeastOfClass(ctx, &inOrder[i])
 		for _, name := range resourcesOf(&inOrder[i]) {
-			if !served[name] && len(out) < v1beta1.MaxMappedResources {
-				put(&out, name, amount)
+			if !served[corev1.ResourceName(name)] && len(out) < v1beta1.MaxMappedResources {
+				put(out, name, amount)
 			}
 		}
 	}
@@ -159,12 +159,9 @@ func resourcesOf(class *resourceapi.DeviceClass) []string {
 }
 
 // put adds an amount that is not zero. A claim for more than the API allows takes at least as much.
-func put(m *map[string]v1beta1.GPUResources, name string, a noderesources.Amount) {
+func put(m map[string]v1beta1.GPUResources, name string, a noderesources.Amount) {
 	if a == (noderesources.Amount{}) {
 		return
 	}
-	if *m == nil {
-		*m = map[string]v1beta1.GPUResources{}
-	}
-	(*m)[name] = v1beta1.GPUResources{MemoryMiB: min(a.MemoryMiB, v1beta1.MaxMappedMemoryMiB), Compute: min(a.Compute, v1beta1.MaxMappedCompute)}
+	m[name] = v1beta1.GPUResources{MemoryMiB: min(a.MemoryMiB, v1beta1.MaxMappedMemoryMiB), Compute: min(a.Compute, v1beta1.MaxMappedCompute)}
 }

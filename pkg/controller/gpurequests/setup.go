@@ -81,19 +81,19 @@ func (r *Reconciler) selected(ctx context.Context, _ client.Object) []reconcile.
 	return requests
 }
 
-// servesOthers passes changes of the extended resources of nodes.
+// servesOthers passes changes of the resources of nodes. Those that are there at the start concern
+// nobody alone: all namespaces are reconciled then.
 var servesOthers = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return !slices.Equal(extendedResources(e.ObjectOld), extendedResources(e.ObjectNew))
+		before, ok := e.ObjectOld.(*corev1.Node)
+		now, is := e.ObjectNew.(*corev1.Node)
+		return ok && is && !slices.Equal(servedResources(before), servedResources(now))
 	},
 }
 
-// extendedResources returns the names of the extended resources that a node has, sorted.
-func extendedResources(o client.Object) []corev1.ResourceName {
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return nil
-	}
+// servedResources returns the names of the resources of which a node has some, sorted.
+func servedResources(node *corev1.Node) []corev1.ResourceName {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(node.Status.Allocatable)), func(name corev1.ResourceName) bool {
 		amount := node.Status.Allocatable[name]
 		return amount.IsZero()

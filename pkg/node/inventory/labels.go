@@ -25,8 +25,8 @@ func LabelsOf(vendors []hardware.Vendor, gpus []hardware.OfferedGPU) map[string]
 	return labels
 }
 
-// labelsTimeout is how long the API server may take to read and write labels.
-const labelsTimeout = 30 * time.Second
+// writeTimeout is how long the API server may take to read and write the plugin's parts of a node.
+const writeTimeout = 30 * time.Second
 
 // Labeler writes the labels of the plugin's node.
 type Labeler struct {
@@ -48,7 +48,7 @@ func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
 
 // Update writes the labels if they differ from those of the node. Without wanted, it removes them.
 func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,9 +13,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 )
-
-// resourcesTimeout is how long the API server may take to write resources.
-const resourcesTimeout = 30 * time.Second
 
 // WriteResources writes the resources of the node's GPUs into its status if they are not there.
 // Without wanted, it removes them.
@@ -34,7 +30,7 @@ func (w *Node) WriteResources(ctx context.Context, client kubernetes.Interface, 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, resourcesTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if _, err := client.CoreV1().Nodes().Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("write the GPU resources into the status of node %s: %w", w.name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -72,7 +71,7 @@ func (ch *choice) requested(name resourceapi.QualifiedName) (resource.Quantity, 
 		return resource.Quantity{}, false
 	}
 	for key, q := range ch.capacity.Requests {
-		if strings.TrimPrefix(string(key), names.DriverName+"/") == string(name) {
+		if names.Unqualified(string(key)) == string(name) {
 			return q, true
 		}
 	}
@@ -136,7 +135,7 @@ func (d *device) has(ch *choice) bool {
 		return true
 	}
 	for key, want := range ch.capacity.Requests {
-		have, ok := d.device.Capacity[resourceapi.QualifiedName(strings.TrimPrefix(string(key), names.DriverName+"/"))]
+		have, ok := d.device.Capacity[resourceapi.QualifiedName(names.Unqualified(string(key)))]
 		if !ok || have.Value.Cmp(want) < 0 {
 			return false
 		}

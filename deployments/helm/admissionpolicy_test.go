@@ -165,7 +165,7 @@ func requireBound(t *testing.T, objects []runtime.Object) {
 }
 
 func TestAdmissionPolicyOff(t *testing.T) {
-	objects := decode(t, render(t, chart, "--set", "admissionPolicy.enabled=false,shareAmountChecks.enabled=false"))
+	objects := decode(t, render(t, chart, "--set", "admissionPolicy.enabled=false,shareAmountChecks.enabled=false,gpuResources.enabled=false"))
 	require.Empty(t, all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects))
 	require.Empty(t, all[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](objects))
 }

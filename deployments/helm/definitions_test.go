@@ -22,7 +22,7 @@ func TestDefinitions(t *testing.T) {
 	files, err := filepath.Glob(chart + "/files/crds/*.yaml")
 	require.NoError(t, err)
 	require.Len(t, found, len(files))
-	require.Len(t, found, 3)
+	require.Len(t, found, 4)
 	for i, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)

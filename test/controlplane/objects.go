@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,21 @@ func (c *Cluster) CreateReadyNode(ctx context.Context, name string) error {
 	}
 	node.Status.Allocatable, node.Status.Capacity = nodeResources, nodeResources
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err = all.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
+}
+
+// AddResources adds extended resources to what a node has.
+func (c *Cluster) AddResources(ctx context.Context, name string, resources corev1.ResourceList) error {
+	all := c.Core.CoreV1().Nodes()
+	node, err := all.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, list := range []*corev1.ResourceList{&node.Status.Capacity, &node.Status.Allocatable} {
+		*list = maps.Clone(*list)
+		maps.Copy(*list, resources)
+	}
 	_, err = all.UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	return err
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,35 +19,58 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
-// fills are what all nodes but one are full of, while pods are scheduled that ask for a device of a
-// class.
-var fills = []struct{ name, inventory, full, class string }{
-	{"whole GPUs", "h100x8", "gpu.tranche.dev", "gpu-mig-1g-10gb.tranche.dev"},
-	{"1g.10gb", "h100x8", "gpu-mig-1g-10gb.tranche.dev", "gpu-mig-1g-10gb.tranche.dev"},
-	{"3g.40gb", "h100x8", "gpu-mig-3g-40gb.tranche.dev", "gpu-mig-1g-10gb.tranche.dev"},
-	{"CPX partitions", "mi300x8", "gpu-xcp-cpx.tranche.dev", "gpu-xcp-cpx.tranche.dev"},
+// fills are what full nodes are full of, while pods are scheduled that ask for a device of a class.
+// All nodes but one are full, or every second one.
+var fills = []struct {
+	name, inventory, full, class string
+	half                         bool
+}{
+	{"all but one full of whole GPUs", "h100x8", "gpu.tranche.dev", "gpu-mig-1g-10gb.tranche.dev", false},
+	{"all but one full of 1g.10gb", "h100x8", "gpu-mig-1g-10gb.tranche.dev", "gpu-mig-1g-10gb.tranche.dev", false},
+	{"all but one full of 3g.40gb", "h100x8", "gpu-mig-3g-40gb.tranche.dev", "gpu-mig-1g-10gb.tranche.dev", false},
+	{"all but one full of CPX partitions", "mi300x8", "gpu-xcp-cpx.tranche.dev", "gpu-xcp-cpx.tranche.dev", false},
+	{"half of them full of 1g.10gb", "h100x8", "gpu-mig-1g-10gb.tranche.dev", "gpu-mig-1g-10gb.tranche.dev", true},
+	{"half of them full of whole GPUs", "h100x8", "gpu.tranche.dev", "gpu.tranche.dev", true},
 }
 
 const (
-	// fullBatch is how many pods are scheduled with requests and without: both fit the free node.
+	// fullBatch is how many pods are scheduled with requests and without: both fit a free node.
 	fullBatch = 20
-	// fullLimit is what pods with requests may cost, as a share of those without.
+	// fullLimit is what pods with requests may cost, as a share of those without. halfLimit is the same
+	// where every second node is free, so that its devices are evaluated.
 	fullLimit = 0.05
+	halfLimit = 1.0 / 3
+	// nodeMemoryLimit is in MB.
+	nodeMemoryLimit = 2
 )
 
-// full is the CPU time of the scheduler per pod, in seconds.
-type full struct{ without, with float64 }
+// full is what the scheduler uses: CPU time per pod in seconds and, while pods have requests, memory
+// per node in MB. perSecond is how many of these it schedules.
+type full struct{ without, with, memory, perSecond float64 }
 
 func (s *scale) fullFigures(ctx context.Context) []figures.Figure {
 	var all []figures.Figure
 	for i, fill := range fills {
+		on := fmt.Sprintf("%d nodes, %s: ", s.schedulerNodes, fill.name)
+		run := sync.OnceValues(func() (full, error) { return s.runFull(ctx, i) })
+		limit := fullLimit
+		if fill.half {
+			limit = halfLimit
+		}
 		all = append(all, figures.Figure{
-			Name:  fmt.Sprintf("%d nodes, all but one full of %s: scheduler CPU per pod with requests for GPU memory and compute, against without", s.schedulerNodes, fill.name),
-			Limit: figures.AtMost(fullLimit, "×"),
-			Measure: figures.From(sync.OnceValues(func() (full, error) { return s.runFull(ctx, i) }), func(f full) figures.Reading {
-				return figures.Reading{Value: f.with / f.without, Seen: fmt.Sprintf("%.2f against %.1f ms", f.with*1000, f.without*1000)}
+			Name:  on + "scheduler CPU per pod with requests for GPU memory and compute, against without",
+			Limit: figures.AtMost(limit, "×"),
+			Measure: figures.From(run, func(f full) figures.Reading {
+				return figures.Reading{Value: f.with / f.without, Seen: fmt.Sprintf("%.2f against %.1f ms; %.0f pods per second", f.with*1000, f.without*1000, f.perSecond)}
+			}),
+		}, figures.Figure{
+			Name:  on + "scheduler memory per node",
+			Limit: figures.AtMost(nodeMemoryLimit, "MB"),
+			Measure: figures.From(run, func(f full) figures.Reading {
+				return figures.Reading{Value: f.memory, Seen: "VmHWM, while pods have requests"}
 			}),
 		})
 	}
@@ -75,6 +98,7 @@ func (s *scale) runFull(ctx context.Context, fill int) (f full, err error) {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, scheduler.Stop()) }()
+	var used controlplane.Usage
 	batch := func(name string, count int, requests corev1.ResourceList) (float64, error) {
 		before, err := scheduler.Usage()
 		if err != nil {
@@ -83,23 +107,27 @@ func (s *scale) runFull(ctx context.Context, fill int) (f full, err error) {
 		if err := c.schedulePods(ctx, scheduler, name, fills[fill].class, count, requests); err != nil {
 			return 0, err
 		}
-		after, err := scheduler.Usage()
-		return (after.CPU - before.CPU).Seconds() / float64(count), err
+		used, err = scheduler.Usage()
+		return (used.CPU - before.CPU).Seconds() / float64(count), err
 	}
 	// The first pods have the scheduler compile selectors and fill caches.
-	if _, err = batch("first", 2, nil); err != nil {
+	if _, err = batch("first", 2, n.pod.List()); err != nil {
 		return f, err
 	}
-	if f.without, err = batch("without", fullBatch, nil); err != nil {
+	start := time.Now()
+	if f.with, err = batch("with", fullBatch, n.pod.List()); err != nil {
 		return f, err
 	}
-	f.with, err = batch("with", fullBatch, n.pod.List())
+	f.perSecond = fullBatch / time.Since(start).Seconds()
+	f.memory = float64(used.Peak) / 1e6 / float64(s.schedulerNodes)
+	f.without, err = batch("without", fullBatch, nil)
 	return f, err
 }
 
-// fullNodes are nodes that are alike. All but the last are full.
+// fullNodes are nodes that are alike. Some are full.
 type fullNodes struct {
 	*cluster
+	half      bool
 	inventory *models.Inventory
 	classes   []*resourceapi.DeviceClass
 	// grants fill a node. held is what they take at least, pod what a pod does that is scheduled,
@@ -109,7 +137,7 @@ type fullNodes struct {
 }
 
 func newFullNodes(ctx context.Context, c *cluster, fill int) (n *fullNodes, err error) {
-	n = &fullNodes{cluster: c}
+	n = &fullNodes{cluster: c, half: fills[fill].half}
 	if n.inventory, err = models.LoadInventory(fills[fill].inventory); err != nil {
 		return nil, err
 	}
@@ -133,17 +161,9 @@ func newFullNodes(ctx context.Context, c *cluster, fill int) (n *fullNodes, err 
 		}
 		n.grants = append(n.grants, grant)
 	}
-	catalog := noderesources.NewCatalog()
+	leastOf := nodes.Least(n.classes)
 	least := func(class string) noderesources.Amount {
-		spec := allocator.Claim("", allocator.Request("gpu", class, 1)).Spec
-		return catalog.Least(ctx, &spec, func(name string) *resourceapi.DeviceClass {
-			for _, class := range n.classes {
-				if class.Name == name {
-					return class
-				}
-			}
-			return nil
-		})
+		return leastOf(ctx, allocator.Claim("", allocator.Request("gpu", class, 1)))
 	}
 	held, count := least(fills[fill].full), int64(len(n.grants))
 	n.held = noderesources.Amount{MemoryMiB: held.MemoryMiB * count, Compute: held.Compute * count}
@@ -169,15 +189,18 @@ func (n *fullNodes) create(ctx context.Context) error {
 	if err := n.CreateServiceAccount(ctx); err != nil {
 		return err
 	}
-	all := make([]string, n.schedulerNodes)
-	for i := range all {
-		all[i] = fmt.Sprintf("node-%04d", i)
+	var all []string
+	free := map[string]bool{}
+	for i := range n.schedulerNodes {
+		name := fmt.Sprintf("node-%04d", i)
+		all = append(all, name)
+		free[name] = i == n.schedulerNodes-1 || n.half && i%2 == 1
 	}
 	return controlplane.ForAll(ctx, all, func(ctx context.Context, name string) error {
 		if err := n.createNode(ctx, name); err != nil {
 			return err
 		}
-		if name == all[len(all)-1] {
+		if free[name] {
 			return nil
 		}
 		return n.fill(ctx, name)
@@ -196,16 +219,7 @@ func (n *fullNodes) createNode(ctx context.Context, name string) error {
 	if err := n.CreateSlices(ctx, slices); err != nil {
 		return err
 	}
-	node, err := n.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, list := range []*corev1.ResourceList{&node.Status.Capacity, &node.Status.Allocatable} {
-		*list = maps.Clone(*list)
-		maps.Copy(*list, n.gives.List())
-	}
-	_, err = n.Core.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-	return err
+	return n.AddResources(ctx, name, n.gives.List())
 }
 
 // fill makes a pod on the node that requests what the claims hold together, and the claims.

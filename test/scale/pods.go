@@ -52,7 +52,7 @@ func (c *cluster) createPod(ctx context.Context, name, class string, requests co
 				Name: "main", Image: "busybox:1.35",
 				Resources: corev1.ResourceRequirements{
 					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, Limits: requests,
-					Claims:   []corev1.ResourceClaim{{Name: "gpu"}},
+					Claims: []corev1.ResourceClaim{{Name: "gpu"}},
 				},
 			}},
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 	"github.com/tranche-dev/tranche/test/controlplane"
 	"github.com/tranche-dev/tranche/test/nodes"
 	"github.com/tranche-dev/tranche/test/packing/workload"
@@ -75,6 +76,13 @@ func (c *cluster) prepare(ctx context.Context, count int) error {
 	if err := c.createNodes(ctx, count); err != nil {
 		return err
 	}
+	if c.requests {
+		classes, err := c.Core.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		c.ask = withRequests(ctx, c.ask, pointers(classes.Items))
+	}
 	var configuration map[string]any
 	var err error
 	if c.configuration != nil {
@@ -112,8 +120,12 @@ func (c *cluster) createNodes(ctx context.Context, count int) error {
 			c.gpus[at] = name
 		}
 	}
+	gives := noderesources.Of(c.hardware).List()
 	return controlplane.ForAll(ctx, names, func(ctx context.Context, name string) error {
 		if err := c.CreateReadyNode(ctx, name); err != nil {
+			return err
+		}
+		if err := c.AddResources(ctx, name, gives); err != nil {
 			return err
 		}
 		return c.CreateSlices(ctx, slices[name])
@@ -177,9 +189,12 @@ func (c *cluster) claims(ctx context.Context) ([]*resourceapi.ResourceClaim, err
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*resourceapi.ResourceClaim, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
+	return pointers(list.Items), nil
+}
+
+func pointers[T any](items []T) (all []*T) {
+	for i := range items {
+		all = append(all, &items[i])
 	}
-	return all, nil
+	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
+	"github.com/tranche-dev/tranche/test/nodes"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/workload"
 )
@@ -54,18 +55,30 @@ func byExtendedResource(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceC
 	if k.Profile == "" {
 		return byClaim(pod, k)
 	}
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceName(extendedResource(k)): resource.MustParse("1")}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{extendedResource(k): resource.MustParse("1")}
 	return nil
 }
 
-func extendedResource(k workload.Kind) string { return "nvidia.com/mig-" + k.Profile }
+func extendedResource(k workload.Kind) corev1.ResourceName {
+	return corev1.ResourceName("nvidia.com/mig-" + k.Profile)
+}
 
 // extendedResources are those of all partitions.
-func extendedResources() (all []string) {
+func extendedResources() (all []corev1.ResourceName) {
 	for _, k := range workload.Kinds[:workload.WholeGPU] {
 		all = append(all, extendedResource(k))
 	}
 	return all
+}
+
+// withRequests has pods request what their claims take at least, as the chart's policy does.
+func withRequests(ctx context.Context, ask ask, classes []*resourceapi.DeviceClass) ask {
+	least := nodes.Least(classes)
+	return func(pod *corev1.Pod, k workload.Kind) *resourceapi.ResourceClaim {
+		claim := ask(pod, k)
+		pod.Spec.Containers[0].Resources.Limits = least(ctx, claim).List()
+		return claim
+	}
 }
 
 // named makes a claim and has the pod name it.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
@@ -24,17 +25,26 @@ type policy struct {
 	admitted func(*corev1.Pod) bool
 	// marks: an attribute says which GPUs are in use.
 	marks bool
+	// requests: pods request the GPU memory and compute that their claims take at least.
+	requests bool
 	// slow: the scheduler needs several times the CPU.
 	slow bool
 }
+
+// noPolicies leaves out those that let only the chart's policy write requests, and the controller
+// that tells it the amounts does not run.
+const noPolicies = "gpuResources.enabled=false"
 
 // policies are all of them. The first is what the others are compared with.
 var policies = []policy{
 	{name: "default", ask: byClaim},
 	{name: "profile", ask: byClaim, values: "scheduler.enabled=true", configuration: chartProfile},
 	{name: "pod-affinity", ask: byClaim, values: "podAffinity.enabled=true", admitted: func(p *corev1.Pod) bool { return p.Spec.Affinity != nil }},
+	{name: "requests", ask: byClaim, values: noPolicies, requests: true},
+	{name: "compute", ask: byClaim, values: noPolicies, requests: true, configuration: mostAllocated(names.ResourceGPUCompute)},
+	{name: "profile+requests", ask: byClaim, values: "scheduler.enabled=true," + noPolicies, requests: true, configuration: chartProfile},
 	{name: "first-available", ask: byUsedFirst, marks: true, slow: true},
-	{name: "extended-resource", ask: byExtendedResource, configuration: mostAllocated, slow: true},
+	{name: "extended-resource", ask: byExtendedResource, configuration: mostAllocated(extendedResources()...), slow: true},
 }
 
 // chartProfile is the configuration of the chart's second scheduler, for the pods that name none.
@@ -65,9 +75,10 @@ func forAllPods(text string) (map[string]any, error) {
 	return configuration, nil
 }
 
-// mostAllocated is a configuration that scores nodes by how many of the partitions are allocated.
-func mostAllocated(context.Context, *controlplane.Cluster) (map[string]any, error) {
-	text := `
+// mostAllocated is a configuration that scores nodes by how much of extended resources is allocated.
+func mostAllocated(resources ...corev1.ResourceName) func(context.Context, *controlplane.Cluster) (map[string]any, error) {
+	return func(context.Context, *controlplane.Cluster) (map[string]any, error) {
+		text := `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -78,8 +89,9 @@ profiles:
             type: MostAllocated
             resources:
 `
-	for _, name := range extendedResources() {
-		text += "              - {name: " + name + ", weight: 1}\n"
+		for _, name := range resources {
+			text += "              - {name: " + string(name) + ", weight: 1}\n"
+		}
+		return forAllPods(text)
 	}
-	return forAllPods(text)
 }

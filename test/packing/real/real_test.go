@@ -134,7 +134,7 @@ func TestExtendedResources(t *testing.T) {
 			continue
 		}
 		assert.Nil(t, claim, k)
-		assert.True(t, known.Has(extendedResource(k)), k)
+		assert.True(t, known.Has(string(extendedResource(k))), k)
 		assert.Contains(t, pod.Spec.Containers[0].Resources.Limits, corev1.ResourceName(extendedResource(k)))
 	}
 }
@@ -189,7 +189,7 @@ func TestForAllPods(t *testing.T) {
 		_, err := forAllPods(bad)
 		require.Error(t, err, bad)
 	}
-	_, err = mostAllocated(t.Context(), nil)
+	_, err = mostAllocated(extendedResources()...)(t.Context(), nil)
 	require.NoError(t, err)
 }
 

@@ -31,6 +31,7 @@ profiles:
             resources:
               - {name: cpu, weight: 1}
               - {name: memory, weight: 1}
+              - {name: tranche.dev/gpu-compute, weight: 1} # counts for pods that request it
       # By default, the replicas of a workload spread over nodes, too.
       - name: PodTopologySpread
         args:

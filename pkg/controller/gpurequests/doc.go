@@ -5,5 +5,6 @@
 // An amount is the least that a claim can end with, on any node (package noderesources). What the
 // controller does not know yet adds nothing: such a pod costs the scheduler time and runs as well.
 //
-// reconciler.go decides for one namespace, setup.go adds it to a manager.
+// reconciler.go decides for one namespace, extended.go for extended resources, setup.go adds it to a
+// manager.
 package gpurequests

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -121,41 +120,6 @@ func (r *Reconciler) specOf(ctx context.Context, namespace string) (out *v1beta1
 		put(out.Templates, all[i].Name, amount)
 	}
 	return out, true, ctx.Err()
-}
-
-// ofExtendedResources returns the amounts for extended resources. A resource that a device plugin
-// serves on any node has none: its pods can run there, where no node has GPU memory and compute.
-func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resourceapi.DeviceClass) (map[string]v1beta1.GPUResources, error) {
-	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
-	}
-	served := map[corev1.ResourceName]bool{}
-	for i := range nodes.Items {
-		for _, name := range servedResources(&nodes.Items[i]) {
-			served[name] = true
-		}
-	}
-	out := map[string]v1beta1.GPUResources{}
-	inOrder := slices.SortedFunc(slices.Values(classes), func(a, b resourceapi.DeviceClass) int { return strings.Compare(a.Name, b.Name) })
-	for i := range inOrder {
-		amount := r.Catalog.LeastOfClass(ctx, &inOrder[i])
-		for _, name := range resourcesOf(&inOrder[i]) {
-			if !served[corev1.ResourceName(name)] && len(out) < v1beta1.MaxMappedResources {
-				put(out, name, amount)
-			}
-		}
-	}
-	return out, ctx.Err()
-}
-
-// resourcesOf returns the extended resources that devices of a class serve.
-func resourcesOf(class *resourceapi.DeviceClass) []string {
-	all := []string{resourceapi.ResourceDeviceClassPrefix + class.Name}
-	if name := class.Spec.ExtendedResourceName; name != nil {
-		all = append(all, *name)
-	}
-	return all
 }
 
 // put adds an amount that is not zero. A claim for more than the API allows takes at least as much.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 )
 
@@ -178,4 +179,53 @@ func TestTrimmedTemplate(t *testing.T) {
 	assert.Equal(t, full.Labels, trimmed.Labels, "claimtemplates reads them")
 	assert.Empty(t, trimmed.Annotations)
 	assert.Empty(t, trimmed.Spec.Spec.Devices.Config)
+}
+
+// nvidia.com/gpu counts as a whole GPU until a profile, or what a node has applied, can mean less.
+func TestVendorsExtendedResource(t *testing.T) {
+	byVendor := class("gpu-extended-nvidia.tranche.dev", "nvidia.com/gpu", `device.attributes["gpu.tranche.dev"].?extendedResourceName.orValue("") == "nvidia.com/gpu"`)
+	rules := func(device v1beta1.ExtendedResourceDevice) []v1beta1.Rule {
+		if device == "" {
+			return []v1beta1.Rule{{}}
+		}
+		return []v1beta1.Rule{{}, {ExtendedResource: &v1beta1.ExtendedResource{Device: device}}}
+	}
+	of := func(device v1beta1.ExtendedResourceDevice) *v1beta1.PartitionProfile {
+		p := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		p.Spec.Rules = rules(device)
+		return p
+	}
+	applied := func(version string, device v1beta1.ExtendedResourceDevice) *v1beta1.GPUNode {
+		stored := profile.Snapshot("p", rules(device))
+		n := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+		n.Status.Applied = &stored
+		if version != "" {
+			n.Status.Applied.RulesVersion = version
+		}
+		return n
+	}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		whole   bool
+	}{
+		"no profile":                   {nil, true},
+		"silent":                       {[]client.Object{of(""), applied("", "")}, true},
+		"whole GPUs":                   {[]client.Object{of(v1beta1.DeviceGPU), applied("", v1beta1.DeviceGPU)}, true},
+		"replicas":                     {[]client.Object{of(v1beta1.DeviceGPUReplica)}, false},
+		"as the layout says":           {[]client.Object{of(v1beta1.DeviceAuto)}, false},
+		"an earlier version on a node": {[]client.Object{of(""), applied("", v1beta1.DevicePartition)}, false},
+		"a node with unknown rules":    {[]client.Object{of(""), applied("v9", "")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(test.objects, namespace("true"), byVendor)...)
+			w.reconcile()
+			amounts := w.spec().ExtendedResources
+			want := v1beta1.GPUResources{}
+			if test.whole {
+				want.Compute = 1000
+			}
+			assert.Equal(t, want, amounts["nvidia.com/gpu"])
+			assert.Equal(t, want, amounts["deviceclass.resource.kubernetes.io/gpu-extended-nvidia.tranche.dev"])
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,6 +64,8 @@ func Setup(mgr manager.Manager, allNamespaces bool) error {
 		Watches(&v1beta1.GPUResourceMap{}, ofNamespace).
 		Watches(&resourceapi.DeviceClass{}, ofAll).
 		Watches(&corev1.Node{}, ofAll, builder.WithPredicates(servesOthers)).
+		Watches(&v1beta1.PartitionProfile{}, ofAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1beta1.GPUNode{}, ofAll, builder.WithPredicates(appliesOthers)).
 		Complete(r)
 }
 
@@ -90,6 +93,20 @@ var servesOthers = predicate.Funcs{
 		now, is := e.ObjectNew.(*corev1.Node)
 		return ok && is && !slices.Equal(servedResources(before), servedResources(now))
 	},
+}
+
+// appliesOthers passes changes of the rules that nodes have applied.
+var appliesOthers = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1beta1.GPUNode)
+		now, is := e.ObjectNew.(*v1beta1.GPUNode)
+		return ok && is && hashOf(before) != hashOf(now)
+	},
+}
+
+func hashOf(n *v1beta1.GPUNode) string {
+	return ptr.Deref(n.Status.Applied, v1beta1.ProfileSnapshot{}).Hash
 }
 
 // servedResources returns the names of the resources of which a node has some, sorted.

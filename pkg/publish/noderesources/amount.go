@@ -24,6 +24,9 @@ type Amount struct {
 	Compute int64
 }
 
+// WholeGPU is what a whole GPU of any model takes.
+var WholeGPU = Amount{Compute: wholeGPU}
+
 // Of returns what the GPUs of a node give.
 func Of(gpus []gpu.GPU) Amount {
 	var bytes int64

@@ -27,6 +27,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -102,7 +103,7 @@ func decode(t testing.TB, document string) (object map[string]any) {
 // The API server takes the definitions: their schemas are structural, and their
 // rules compile and are cheap enough.
 func TestDefinitionsAreTaken(t *testing.T) {
-	for _, name := range []string{"partitionprofiles", "partitionplans", "gpunodes"} {
+	for _, name := range []string{"partitionprofiles", "partitionplans", "gpunodes", "gpuresourcemaps"} {
 		r := load(t, name)
 		r.crd.Status.StoredVersions = []string{r.crd.Spec.Versions[0].Name}
 		assert.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), r.crd), name)
@@ -131,6 +132,25 @@ func TestLargestProfile(t *testing.T) {
 	object := decode(t, document)
 	_, left := r.rules.Validate(t.Context(), field.NewPath(""), r.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	assert.Greater(t, left, int64(celconfig.RuntimeCELCostBudget*3/4))
+}
+
+// The same for the largest map, which tenants fill with templates.
+func TestLargestGPUResourceMap(t *testing.T) {
+	full := v1beta1.GPUResources{MemoryMiB: v1beta1.MaxMappedMemoryMiB, Compute: v1beta1.MaxMappedCompute}
+	m := v1beta1.GPUResourceMap{Spec: v1beta1.GPUResourceMapSpec{Templates: map[string]v1beta1.GPUResources{}, ExtendedResources: map[string]v1beta1.GPUResources{}}}
+	m.APIVersion, m.Kind, m.Name = v1beta1.GroupVersion.String(), "GPUResourceMap", names.GPUResourceMapName
+	for i := range v1beta1.MaxMappedTemplates {
+		m.Spec.Templates[fmt.Sprintf("%0253d", i)] = full
+	}
+	for i := range v1beta1.MaxMappedResources {
+		m.Spec.ExtendedResources[fmt.Sprintf("%0253d/%063d", i, i)] = full
+	}
+	document, err := yaml.Marshal(m)
+	require.NoError(t, err)
+	r := load(t, "gpuresourcemaps")
+	require.Empty(t, r.judge(t, string(document)))
+	_, left := r.rules.Validate(t.Context(), field.NewPath(""), r.structural, decode(t, string(document)), nil, celconfig.RuntimeCELCostBudget)
+	assert.Greater(t, left, int64(celconfig.RuntimeCELCostBudget/2))
 }
 
 // What the API server stores of a profile is what PartitionProfileSpec.Default says.

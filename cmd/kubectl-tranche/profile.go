@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const setProfileExamples = `  # Set a profile, and wait until it is applied
@@ -49,8 +51,9 @@ func newNodeCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node NODE",
 		Short: "Show the partition profile of a node, and the progress of its switch",
-		Long: "Show the partition profile of a node, the progress of its switch, and the modes of its GPUs.\n\n" +
-			"Requires permission to get GPUNodes.",
+		Long: "Show the partition profile of a node, the progress of its switch, how much of its GPU memory and\n" +
+			"compute pods request, and the modes of its GPUs.\n\n" +
+			"Requires permission to get GPUNodes. With permission to list nodes and pods, it shows requests.",
 		Args: exactlyOne("node", "node NODE"),
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
 			return (&profileRun{session: s, node: nodeName(args[0])}).show(ctx)
@@ -109,7 +112,12 @@ func (r *profileRun) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.session.show(n, func(p *picture.Page) { picture.DrawNode(p, n, r.now()) })
+	var requested cluster.Requested
+	var unread text.Unread
+	if !r.forPrograms() {
+		requested, unread = r.Requested(ctx, r.node)
+	}
+	return r.session.show(n, func(p *picture.Page) { picture.DrawNode(p, n, requested, unread, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile

@@ -61,7 +61,7 @@ func (s *session) ui(ctx context.Context, system string, port int, open bool) er
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	store, used := live.New(time.Now), live.NewHistory(s.usageReader(system))
-	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: s.explain, Now: time.Now})
+	page, err := web.New(web.Options{Base: loopback.Base, Source: store, Usage: used, Why: s.explain, Requested: s.Requested, Now: time.Now})
 	if err != nil {
 		return err
 	}

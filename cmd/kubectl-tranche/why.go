@@ -41,7 +41,7 @@ The scheduler's own allocator decides what fits.
 
 Requires permission to get the object and to list the pods and ResourceClaims of its
 namespace. With permission to list ResourceSlices, DeviceClasses,
-DeviceTaintRules, nodes, events and other ResourceClaims, the explanation is
+DeviceTaintRules, nodes, events, other ResourceClaims and pods, the explanation is
 more complete. It says what it could not read, and what it therefore cannot tell.`
 
 // errNotThere ends the program with an error after the explanation is written.

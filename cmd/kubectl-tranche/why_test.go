@@ -15,6 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
@@ -91,6 +93,33 @@ func TestWhyReadsWhatIsTranslated(t *testing.T) {
 	assert.Nil(t, in.Translated)
 	assert.Nil(t, in.Namespace)
 	assert.Len(t, in.Unread, 2)
+}
+
+// Pods of all nodes are many: they are read once, if a pod requests GPU memory or compute.
+func TestWhyReadsRequests(t *testing.T) {
+	client := whyFake()
+	for _, pod := range []string{"requests", "requests-too"} {
+		p := podIn("team-a", pod)
+		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{names.ResourceGPUCompute: resource.MustParse("142")}}}}
+		require.NoError(t, client.Tracker().Add(p))
+	}
+	lists := 0
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		lists++
+		return false, nil, nil
+	})
+	r := reading(client)
+	for _, pod := range []string{"p", "requests", "requests-too"} {
+		in, err := r.read(t.Context(), pod)
+		require.NoError(t, err)
+		assert.Equal(t, pod == "p", in.Requesting == nil, pod)
+	}
+	assert.Equal(t, 1, lists)
+
+	forbid(client, "pods", "")
+	in, err := reading(client).read(t.Context(), "requests")
+	require.NoError(t, err)
+	assert.Equal(t, []text.Unread{why.NotRead(why.ResourceRequests, "", "you are not allowed to list pods")}, in.Unread)
 }
 
 func TestWhyWithoutRights(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -29,6 +30,8 @@ type whyReader struct {
 	raw func(ctx context.Context, path string) ([]byte, error)
 	// common is what is the same for all pods, nil before it was read.
 	common *why.Input
+	// requests is true after requests of other pods were read into common.
+	requests bool
 }
 
 func newWhyReader(c connection, namespace string, now time.Time) *whyReader {
@@ -57,6 +60,12 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 			return in, err
 		}
 		r.common = &in
+	}
+	if !r.requests && cluster.RequestsOf(pod) != nil {
+		var err error
+		r.common.Requesting, err = read.List[corev1.Pod](ctx, r, metav1.NamespaceAll, read.Requests.Only)
+		r.note(&r.common.Unread, why.ResourceRequests, err)
+		r.requests = true
 	}
 	in := *r.common
 	in.Unread = slices.Clone(in.Unread)

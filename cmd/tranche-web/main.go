@@ -77,7 +77,7 @@ func (c *config) run(ctx context.Context, api *rest.Config) error {
 	}
 	store, guard := live.New(time.Now), signin.New(clients.Kubernetes)
 	used := live.NewHistory(usageReader(clients.Kubernetes, c.namespace))
-	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Now: time.Now})
+	page, err := web.New(web.Options{Source: store, Usage: used, Viewer: guard.Viewer, User: guard.User, Why: store.Explain, Requested: clients.Requested, Now: time.Now})
 	if err != nil {
 		return err
 	}

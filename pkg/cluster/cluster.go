@@ -32,6 +32,9 @@ type Objects struct {
 	// PendingPods are pods without a node, valid if PodsKnown.
 	PendingPods []corev1.Pod
 	PodsKnown   bool
+	// Requesting has the pods with a node that request GPU memory or compute of it, nil if not all of
+	// them are known.
+	Requesting []corev1.Pod
 	// Unread is what could not be read.
 	Unread []text.Unread
 	// Now is when the objects were read.

@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// DrawNode writes the progress of a node, with its GPUs.
-func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
+// DrawNode writes the progress of a node, what pods request of it, and its GPUs.
+func DrawNode(p *Page, node *v1beta1.GPUNode, requested cluster.Requested, unread text.Unread, now time.Time) {
 	n, gpus := cluster.ProgressOf(node), cluster.GPUsOf(node)
 	p.Wrap("", node.Name+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), Normal)
 	sentences := n.Sentences(now)
@@ -23,6 +23,9 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
 	}
 	if len(sentences) == 0 && n.Kept != "" {
 		p.Wrap("  ", cluster.Sentence(n.Kept), Normal)
+	}
+	if amounts := requested.String(); amounts != "" {
+		p.Wrap("  ", "Pods request "+amounts+".", Normal)
 	}
 	if len(gpus) > 0 {
 		var rows [][]string
@@ -35,6 +38,9 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, now time.Time) {
 		}
 		p.Blank()
 		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)
+	}
+	if unread.Message != "" {
+		p.Unread([]text.Unread{unread})
 	}
 }
 

@@ -9,12 +9,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -96,7 +100,18 @@ func TestDrawNode(t *testing.T) {
 		"node-plan":          byPlan,
 		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profileName of its GPUNode is not set"),
 	} {
-		checkDrawn(t, name, func(p *Page) { DrawNode(p, &n.GPUNode, now) })
+		var requested cluster.Requested
+		var unread text.Unread
+		switch name {
+		case "node":
+			amounts := func(memory, compute string) corev1.ResourceList {
+				return corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse(memory), names.ResourceGPUCompute: resource.MustParse(compute)}
+			}
+			requested = cluster.Requested{Sum: amounts("120Gi", "1500"), Of: amounts("160Gi", "2k")}
+		case "node-default":
+			unread = read.Requests.Forbidden()
+		}
+		checkDrawn(t, name, func(p *Page) { DrawNode(p, &n.GPUNode, requested, unread, now) })
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -16,7 +18,8 @@ const (
 	maxAnswers = 256
 )
 
-// answers are explanations. One of a pod is made at a time for viewers with the same rights.
+// answers are explanations of pods, and what pods request of nodes. One is made at a time for each key:
+// of a pod, for viewers with the same rights.
 type answers struct {
 	making KeyedLock[string]
 	kept   *cache.LRUExpireCache
@@ -37,22 +40,53 @@ func (s *Server) explain(ctx context.Context, c scope, namespace, pod string) (*
 	if s.Why == nil {
 		return nil, errNotThere
 	}
-	key := c.Key + "/" + namespace + "/" + pod
-	done, err := s.answers.making.Lock(ctx, key)
+	return answer(ctx, s.answers, c.Key+"/"+namespace+"/"+pod, func() (*why.Explanation, error) {
+		e, err := s.Why(ctx, c.Viewer, namespace, pod)
+		if err == nil && e == nil {
+			err = errNotThere
+		}
+		return e, err
+	})
+}
+
+// requested is what pods request of a node, and what of it could not be read.
+type requested struct {
+	amounts cluster.Requested
+	unread  []text.Unread
+}
+
+// requestsTimeout is how long a page of a node waits for its pods.
+const requestsTimeout = 3 * time.Second
+
+// requests returns what pods request of a node, or requested a moment ago. It is nothing if the viewer
+// may not see the node.
+func (s *Server) requests(ctx context.Context, c scope, node string) (requested, error) {
+	if s.Requested == nil || c.NoNodes || c.Find(node) == nil {
+		return requested{}, nil
+	}
+	return answer(ctx, s.answers, "node/"+node, func() (r requested, _ error) {
+		ctx, cancel := context.WithTimeout(ctx, requestsTimeout)
+		defer cancel()
+		var unread text.Unread
+		if r.amounts, unread = s.Requested(ctx, node); unread.Message != "" {
+			r.unread = []text.Unread{unread}
+		}
+		return r, nil
+	})
+}
+
+// answer returns what get returns, or has returned for the same key a moment ago.
+func answer[T any](ctx context.Context, a *answers, key string, get func() (T, error)) (found T, err error) {
+	done, err := a.making.Lock(ctx, key)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	defer done()
-	if known, ok := s.answers.kept.Get(key); ok {
-		return known.(*why.Explanation), nil //nolint:forcetypeassert // there are no others
+	if known, ok := a.kept.Get(key); ok {
+		return known.(T), nil //nolint:forcetypeassert // a key has one type
 	}
-	e, err := s.Why(ctx, c.Viewer, namespace, pod)
-	if err != nil {
-		return nil, err
+	if found, err = get(); err == nil {
+		a.kept.Add(key, found, answerAge)
 	}
-	if e == nil {
-		return nil, errNotThere
-	}
-	s.answers.kept.Add(key, e, answerAge)
-	return e, nil
+	return found, err
 }

@@ -19,7 +19,7 @@ func (s *Server) node(c scope, name string) (*page, error) {
 		return nil, errNotThere
 	}
 	p := &page{title: name, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {name: name}}}
-	p.blocks = append(p.blocks, block{whole: s.nodeHead(n, c.now)})
+	p.blocks = append(p.blocks, block{whole: s.nodeHead(n, c.requested.amounts.String(), c.now)})
 	usage, _ := s.usage(name)
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
@@ -29,10 +29,11 @@ func (s *Server) node(c scope, name string) (*page, error) {
 	return p, nil
 }
 
-func (s *Server) nodeHead(n *overview.Node, now time.Time) g.Node {
+func (s *Server) nodeHead(n *overview.Node, requested string, now time.Time) g.Node {
 	return h.Section(blockID("nodehead"), h.Class("head"),
 		h.H1(g.Text(n.Name)), nodeBadges(n),
 		h.P(g.Text(n.Model), some(n.DriverVersion(), func(version string) g.Node { return g.Text(", driver " + version) })),
+		some(requested, func(amounts string) g.Node { return h.P(g.Text("Pods request " + amounts + ".")) }),
 		g.Map(n.Remarks(now), func(r cluster.Remark) g.Node { return note(r.Text, when(r.Warning, "warn")) }),
 		g.Map(n.Lost, func(d cluster.Held) g.Node {
 			return h.P(h.Class("note bad"), g.Text(d.Label+" ("+d.Device+") is held by "), holders(d.Holders), g.Text(" but no longer published."))

@@ -44,6 +44,8 @@ type scope struct {
 	query url.Values
 	// why is the explanation of the pod that the page is about.
 	why *why.Explanation
+	// requested is what pods request of the node that the page is about.
+	requested requested
 }
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {

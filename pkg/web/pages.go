@@ -27,7 +27,8 @@ var errNotThere = &RefusedError{Status: http.StatusNotFound, Title: "There is no
 func parts(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
 
 // prepare finds out what the page of a path needs: the viewer's rights in the namespaces that it
-// names, and the explanation of its pod. It waits for the API server, so that page does not.
+// names, the explanation of its pod, and what pods request of its node. It waits for the API server,
+// so that page does not.
 func (s *Server) prepare(ctx context.Context, c scope, path string) (scope, error) {
 	if !c.Complete {
 		return c, nil
@@ -36,6 +37,11 @@ func (s *Server) prepare(ctx context.Context, c scope, path string) (scope, erro
 	switch {
 	case parts[0] == "nodes" && len(parts) > 1:
 		c.Learn(ctx, overview.HoldersOf(c.Find(parts[1])), nil)
+		if len(parts) == 2 {
+			var err error
+			c.requested, err = s.requests(ctx, c, parts[1])
+			return c, err
+		}
 	case path == "/pending":
 		waiting := c.WaitingIn()
 		c.Learn(ctx, waiting, waiting)
@@ -81,6 +87,6 @@ func (s *Server) page(c scope, path string) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.blocks = append(p.blocks, block{whole: h.Div(blockID("unread"), unread(c.Viewer.Unread(c.Snapshot)))})
+	p.blocks = append(p.blocks, block{whole: h.Div(blockID("unread"), unread(append(c.Viewer.Unread(c.Snapshot), c.requested.unread...)))})
 	return p, nil
 }

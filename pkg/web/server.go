@@ -10,7 +10,9 @@ import (
 
 	g "maragu.dev/gomponents"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -42,6 +44,9 @@ type Options struct {
 	// Why explains a pod, nil if there is none. The user may list pods and claims of its namespace. It
 	// may wait for the API server, as Viewer may.
 	Why func(ctx context.Context, v overview.Viewer, namespace, pod string) (*why.Explanation, error)
+	// Requested reads how much of a node's GPU memory and compute pods request. It may wait for the API
+	// server. nil: that is not shown.
+	Requested func(ctx context.Context, node string) (cluster.Requested, text.Unread)
 	// Usage is nil if nothing is known.
 	Usage Usage
 	// Now is the clock.

@@ -16,9 +16,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -39,7 +45,7 @@ func newFixture(t testing.TB, nodes int, set ...func(*Options)) *fixture {
 	f := &fixture{store: live.New(func() time.Time { return now }), objects: invent.Cluster(nodes, now)}
 	require.NoError(t, f.store.Load(f.objects.Objects, f.objects.Plans...))
 	f.store.Step(context.Background())
-	o := Options{Source: f.store, Now: func() time.Time { return now }, Why: f.why}
+	o := Options{Source: f.store, Now: func() time.Time { return now }, Why: f.why, Requested: requestedOf}
 	for _, s := range set {
 		s(&o)
 	}
@@ -58,6 +64,14 @@ func (f *fixture) why(ctx context.Context, _ overview.Viewer, namespace, name st
 		}
 	}
 	return why.ExplainAbsence(why.AbsentInput{Namespace: namespace, Name: name}), nil
+}
+
+// requestedOf is what pods request of a node.
+func requestedOf(context.Context, string) (cluster.Requested, text.Unread) {
+	amounts := func(memory, compute string) corev1.ResourceList {
+		return corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse(memory), names.ResourceGPUCompute: resource.MustParse(compute)}
+	}
+	return cluster.Requested{Sum: amounts("480Gi", "6k"), Of: amounts("640Gi", "8k")}, text.Unread{}
 }
 
 func (f *fixture) get(path string) *httptest.ResponseRecorder {
@@ -165,6 +179,24 @@ func TestNamesAreText(t *testing.T) {
 	assert.NotContains(t, f.get("/%3Cscript%3E").Body.String(), "<script>")
 }
 
+// Pods of a node are listed at most once in a while, however many look at its page.
+func TestRequestsOfANode(t *testing.T) {
+	var asked []string
+	f := newFixture(t, 3, func(o *Options) {
+		o.Requested = func(_ context.Context, node string) (cluster.Requested, text.Unread) {
+			asked = append(asked, node)
+			return cluster.Requested{}, read.Requests.Forbidden()
+		}
+	})
+	for range 2 {
+		assert.Contains(t, f.get("/nodes/node-0001").Body.String(), "How much of the node&#39;s GPU memory and compute pods request is not shown (you are not allowed to list pods).")
+	}
+	for _, path := range []string{"/", "/nodes/nobody", "/nodes/node-0001/" + scenes.GPUOf(1)} {
+		f.get(path)
+	}
+	assert.Equal(t, []string{"node-0001"}, asked)
+}
+
 // What a user may not see is nowhere in the answer.
 func TestRedaction(t *testing.T) {
 	may := func(namespace string) bool { return namespace == "vision" }
@@ -175,7 +207,7 @@ func TestRedaction(t *testing.T) {
 			return overview.Viewer{Claims: may, Pods: may, NoProfiles: true, NoPlans: true, NoNodes: true, Key: "u"}, nil
 		}
 	})
-	others := regexp.MustCompile(`\b(nlp|research|search)/|serve-llama|notebook-|embed-|inference|on-demand|Draining|NotReady|cordoned`)
+	others := regexp.MustCompile(`\b(nlp|research|search)/|serve-llama|notebook-|embed-|inference|on-demand|Draining|NotReady|cordoned|Pods request`)
 	for name, path := range paths {
 		if name == "why" {
 			continue // what Options.Why returns is redacted by who makes it

@@ -36,6 +36,7 @@ var (
 	ResourceStorageClasses = Resource{"storageclasses.storage.k8s.io", false, "it cannot be determined whether unbound volumes wait for the pod or the pod for them"}
 	ResourceQuotas         = Resource{"resourcequotas", true, "it cannot be determined which quota is used up"}
 	ResourceWorkloads      = Resource{"workloads.kueue.x-k8s.io", true, "it cannot be determined what Kueue waits for"}
+	ResourceRequests       = Resource{"pods", false, "it cannot be determined whether requests of other pods for GPU memory and compute keep the pod off nodes"}
 	ResourcePods           = Resource{"pods", true, "it cannot be determined which pods there are"}
 	ResourceReplicaSets    = Resource{"replicasets.apps", true, "pods are found by their labels alone"}
 	ResourceJobs           = Resource{"jobs.batch", true, "the jobs are not known"}
@@ -60,7 +61,7 @@ func has(all []text.Unread, r Resource) bool { return slices.ContainsFunc(all, r
 
 // deviceResources are the resources that decide whether devices fit.
 var deviceResources = []Resource{ResourceSlices, ResourceClasses, ResourceOwnClaims, ResourceClaims, ResourceRules, ResourceNodes, ResourceGPUNodes,
-	ResourceEvents, ResourceVolumeClaims, ResourceVolumes, ResourceStorageClasses}
+	ResourceEvents, ResourceVolumeClaims, ResourceVolumes, ResourceStorageClasses, ResourceRequests}
 
 // matters are the resources that the explanation of a pod or an owner depends on, by its state.
 var matters = map[State][]Resource{
@@ -118,6 +119,7 @@ func (in *Input) doubts() []string {
 		{ResourceClaims, "claims of other namespaces may hold the devices"},
 		{ResourceRules, "DeviceTaintRules may taint them"},
 		{ResourceNodes, "labels, taints or resources of the nodes may keep the pod away"},
+		{ResourceRequests, "other pods may request the GPU memory and compute of the nodes"},
 		{ResourceVolumeClaims, "its volumes may not be ready"},
 		{ResourceVolumes, "its volumes may be bound to other nodes"},
 	} {

@@ -25,10 +25,17 @@ import (
 
 // A kubelet that starts removes the slices of its node. They are back within
 // five seconds after it has registered the plugin, running pods keep their
-// devices, and new ones get some.
+// devices, and new ones get some. It would end pods that request more GPU
+// memory or compute than the node has, also after a reboot.
 func TestKubeletRestart(t *testing.T) {
 	s := startOnCluster(t)
-	s.gpuPod("before", class1g10gb)
+	s.requestGPUResources()
+	s.template("small", devices(request(class1g10gb, "")))
+	s.podsRequest("pods request compute", "small", "142")
+	pod := newPod("before", fromTemplate("small"))
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	s.create(pod)
 	before := s.waitRunning("before")
 	sees := s.seen(before, "main")
 	published := s.watchSlices(nodeA)
@@ -51,6 +58,16 @@ func TestKubeletRestart(t *testing.T) {
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
 	assert.Equal(t, corev1.PodRunning, now.Status.Phase)
 	assert.Equal(t, sees, s.seen(now, "main"))
+	s.hasGPUResources("the node still has GPU memory and compute")
+
+	s.onHost("cluster", "reboot", "--dir", s.cluster, "--node", nodeA)
+	s.eventually("the pod runs again after the reboot", func() (bool, string) {
+		now = s.pod("before")
+		again := now.Status.ContainerStatuses[0]
+		return now.Status.Phase == corev1.PodRunning && again.Ready && again.ContainerID != before.Status.ContainerStatuses[0].ContainerID, fmt.Sprint(now.Status)
+	})
+	assert.Equal(t, before.UID, now.UID)
+	s.hasGPUResources("the node has them after the reboot")
 }
 
 // A restart of the plugin on unchanged hardware writes no slice: each write

@@ -137,6 +137,19 @@ func (w *World) Pod(requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	return w.In.Pod
 }
 
+// Requests is an amount of GPU memory and compute.
+func Requests(memory, compute string) corev1.ResourceList {
+	return corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse(memory), names.ResourceGPUCompute: resource.MustParse(compute)}
+}
+
+// Requesting lets a pod on a node request GPU memory and compute.
+func (w *World) Requesting(node, namespace, name string, requests corev1.ResourceList) *World {
+	pod := PodNamed(name)
+	pod.Namespace, pod.Spec.NodeName, pod.Spec.Containers[0].Resources.Requests = namespace, node, requests
+	w.In.Requesting = append(w.In.Requesting, *pod)
+	return w
+}
+
 // Placed gives the pod its devices on a node.
 func (w *World) Placed(node string) *corev1.Pod {
 	w.T.Helper()

@@ -7,4 +7,5 @@
 //   - kinds.go: the kinds of the model, and the consequences if they cannot be read
 //   - list.go: lists objects once, in pages
 //   - follow.go: keeps objects up to date
+//   - requested.go: what the pods of a node request of it
 package read

@@ -32,7 +32,7 @@ type Kind struct {
 	Optional bool
 }
 
-// The kinds of the model. Slices are Tranche's ResourceSlices, Pods the pods without a node.
+// The kinds of the model that are followed. Slices are Tranche's ResourceSlices, Pods the pods without a node.
 var (
 	Slices = Kind{
 		Resource: "resourceslices.resource.k8s.io", Means: "GPUs are not shown", Example: &resourceapi.ResourceSlice{},

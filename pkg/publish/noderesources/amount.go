@@ -60,7 +60,7 @@ func (a Amount) least(b Amount) Amount {
 
 // ofPlacement returns what a holder of a whole GPU or of a partition takes.
 func ofPlacement(p gpu.Placement) Amount {
-	return Amount{MemoryMiB: p.Memory / gpu.MiB, Compute: computeOf(p)}
+	return Amount{MemoryMiB: p.Memory / gpu.MiB, Compute: ComputeOf(p)}
 }
 
 // migSlices and mostXCCs are the most parts that a GPU of a vendor is divided into. GPUs with fewer
@@ -70,8 +70,8 @@ const (
 	mostXCCs  = 8 // aqua_vanjaram.c: MI300A has 6, MI308X 4
 )
 
-// computeOf returns the compute of a whole GPU or of a partition, rounded down.
-func computeOf(p gpu.Placement) int64 {
+// ComputeOf returns the compute of a whole GPU or of a partition, in thousandths of a GPU, rounded down.
+func ComputeOf(p gpu.Placement) int64 {
 	switch p.Type {
 	case gpu.TypeGPU:
 		return wholeGPU

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -50,6 +51,9 @@ func (s *Store) Explain(ctx context.Context, v overview.Viewer, namespace, name 
 		in.Unread = append(in.Unread, why.NotRead(r, namespace, cause))
 	}
 	e := why.Explain(ctx, *in)
+	if e.State == why.RoomNow && cluster.RequestsOf(in.Pod) != nil {
+		e.Unread = append(e.Unread, why.NotRead(why.ResourceRequests, "", cause))
+	}
 	if left > 0 {
 		e.Unread = append(e.Unread, text.Unread{
 			Resource: read.Slices.Resource, Message: "kubectl tranche why considers all",

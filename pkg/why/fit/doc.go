@@ -10,7 +10,8 @@
 //   - model.go: the cluster; node.go: a node; allocate.go: the scheduler's allocator
 //   - supply.go: a node's devices for a request, with shares.go for shared devices and modes.go for
 //     AMD's modes
-//   - exclude.go: what keeps a pod off a node besides devices; switches.go: switches of profiles
+//   - exclude.go: what keeps a pod off a node besides devices; requests.go: requests of other pods;
+//     switches.go: switches of profiles
 //
 // Everything is pure.
 package fit

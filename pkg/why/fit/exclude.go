@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // exclude adds the reasons for which the pod cannot run on a node, even if the node were empty.
@@ -62,11 +63,13 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 			say("the pod asks for %s of %s, and the node has %s in total.", asks.String(), name, have.String())
 		}
 	}
-	for _, name := range []corev1.ResourceName{names.ResourceGPUMemory, names.ResourceGPUCompute} {
-		have := node.Status.Allocatable[name]
-		if asks := requests[name]; asks.Cmp(have) > 0 {
-			say("the pod requests %s of %s, and the node has %s in total.", asks.String(), name, have.String())
-		}
+	asks, all := cluster.RequestsOf(pod), cluster.RequestedOn(node, nil)
+	switch {
+	case len(asks) > 0 && len(all.Of) == 0:
+		say("the pod requests %s, and the status of the node has neither.", cluster.AmountsText(asks))
+		n.unlisted = true
+	case !all.Room(asks):
+		say("the pod requests %s, and the node has %s in total.", cluster.AmountsText(asks), cluster.AmountsText(all.Of))
 	}
 	for _, v := range d.Volumes {
 		if !accepts(v.Nodes, node) {

@@ -28,6 +28,7 @@ func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *D
 		n.Verdict = Excluded
 	}
 	m.judgeDevices(ctx, &n, node, d)
+	m.judgeRequests(&n, node, d)
 	m.addSwitch(&n)
 	return n
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Others returns what else can keep a pod off a node. It is not compared with the nodes, because that
@@ -64,8 +62,7 @@ func otherResources(pod *corev1.Pod) []string {
 	var out []string
 	for _, c := range Containers(pod) {
 		for name, quantity := range c.Resources.Requests {
-			ours := name == names.ResourceGPUMemory || name == names.ResourceGPUCompute
-			if (ours || !strings.Contains(string(name), "/")) && !quantity.IsZero() {
+			if !strings.Contains(string(name), "/") && !quantity.IsZero() {
 				out = append(out, string(name))
 			}
 		}

@@ -20,6 +20,10 @@ func Remedies(nodes []Node) (out []Remedy) {
 		case i < 0 || v.remedy == "":
 		case v.Verdict == Excluded && nodes[i].cordoned:
 			add(nodes[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+nodes[i].Name)
+		case v.Verdict == Excluded && nodes[i].unlisted:
+			add("let the plugin of "+nodes[i].Name+" write GPU memory and compute: it is of an older release, or gpuResources.enabled is false.", "")
+		case v.Verdict == Excluded && nodes[i].crowded:
+			add("delete the pods on "+nodes[i].Name+" that request more than they hold, and create them again. How much all request:", "kubectl tranche node "+nodes[i].Name)
 		default:
 			add(strings.ReplaceAll(v.remedy, "NODE", nodes[i].Name), strings.ReplaceAll(v.command, "NODE", nodes[i].Name))
 		}

@@ -20,6 +20,9 @@ type Node struct {
 	// cordoned is true if the node is cordoned, excluded if the pod cannot run there even without a
 	// switch.
 	cordoned, excluded bool
+	// unlisted is true if the pod requests GPU memory or compute and the node's status has neither,
+	// crowded if other pods request too much of it.
+	unlisted, crowded bool
 }
 
 // Request is what a node has for one request.

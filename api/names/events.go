@@ -42,7 +42,9 @@ const (
 	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
 	// it.
 	EventDriverReleased = "DriverReleased"
-	// EventLabelIgnored (Warning, also on the Namespace): a label of Tranche has an unknown value.
+	// EventLabelIgnored (Warning, also on the Namespace): `tranche.dev/driver-upgrade`, or
+	// `tranche.dev/translate` or `tranche.dev/request-gpu-resources` where the chart enables them,
+	// has an unknown value.
 	EventLabelIgnored = "LabelIgnored"
 	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can terminate, but new
 	// ones do not start.

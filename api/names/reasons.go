@@ -13,8 +13,8 @@ const (
 	ReasonNone = "None"
 )
 
-// Reasons of ConditionReady while the node keeps what is applied, of ConditionOverridden
-// and of ConditionConflicted.
+// Reasons of ConditionReady while the node keeps what is applied, of ConditionOverridden,
+// of ConditionConflicted, and of nodes that a plan would not switch.
 const (
 	// ReasonProfileNotFound: there is no such profile. `kubectl tranche profiles` lists
 	// them.
@@ -44,6 +44,8 @@ const (
 	// ReasonSpecHolds: labels are ignored on control plane nodes. Set `spec.profileName` of the
 	// GPUNode.
 	ReasonSpecHolds = "SpecHolds"
+	// ReasonOtherPlan: in a plan's forecast, another plan with precedence selects the node.
+	ReasonOtherPlan = "OtherPlan"
 )
 
 // Reasons of ConditionRolloutPending.

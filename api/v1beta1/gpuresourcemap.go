@@ -3,9 +3,9 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // GPUResourceMap has the GPU memory and compute that pods of its namespace request for their claims.
-// The controller writes one named "tranche" for each namespace with the label
-// tranche.dev/request-gpu-resources, and an admission policy adds the requests to pods. With them, the
-// scheduler skips nodes whose GPUs are full.
+// The controller writes one named "tranche" for each namespace whose pods get requests, and an admission
+// policy adds these to pods. It is part of the protocol between controller and policy, and can change in
+// any version: neither write nor rely on it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=gpumap

@@ -266,8 +266,9 @@ type Rule struct {
 // +kubebuilder:validation:XValidation:rule="has(self.profile) == (self.device == 'Partition')",message="is for device: Partition, which needs it",fieldPath=".profile"
 type ExtendedResource struct {
 	// Device is GPU (a whole GPU), GPUReplica (a share of it by fraction), Partition (one of the
-	// profile), Auto or AutoReplica (a partition of the only profile, or a share of it by fraction;
-	// on a GPU that is not offered in partitions alone, GPU or GPUReplica).
+	// profile), Auto or AutoReplica (on GPUs offered only in partitions of one profile, a partition
+	// or a share of it by fraction; on GPUs offered whole, GPU or GPUReplica; no other GPUs fit, nor
+	// those of one vendor on which it differs).
 	Device ExtendedResourceDevice `json:"device"`
 	// Profile is the profile of the partition ("1g.10gb", "cpx"), for Partition, which requires it.
 	//

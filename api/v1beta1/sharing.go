@@ -90,7 +90,7 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profiles []string `json:"profiles"`
 	// Units are what claims can request parts of: Memory (bytes), Fraction (thousandths of a
-	// partition), or both. Default: Memory.
+	// partition), or both. PartitionReplica and AutoReplica need Fraction. Default: Memory.
 	//
 	// +optional
 	// +listType=set

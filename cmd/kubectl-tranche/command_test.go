@@ -266,7 +266,7 @@ func TestServerVersions(t *testing.T) {
 	forbid(kubernetes, "pods", "tranche-system")
 	v = versions{}
 	require.ErrorContains(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, "", &missing), "you are not allowed to list the pods of Tranche: ")
-	assert.Equal(t, text.Unread{Resource: "pods", Namespace: "tranche-system"}, missing)
+	assert.Equal(t, text.Unread{Verb: "list", Resource: "pods", Namespace: "tranche-system"}, missing)
 	none := connection{read.Clients{Kubernetes: fake.NewClientset(foreign)}}
 	require.EqualError(t, v.read(t.Context(), none, "gpus", &missing), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
 	require.EqualError(t, v.read(t.Context(), none, "", &missing), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")

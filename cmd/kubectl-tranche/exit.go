@@ -24,7 +24,7 @@ var exitCodes = []struct {
 	{exitError, "error: a wrong argument, a missing object or permission, no answer"},
 	{exitNegative, "no: the switch failed or cannot start; the plan has stopped, was undone or is invalid; " +
 		"something cannot be converted; Tranche cannot be uninstalled now"},
-	{exitUnfinished, "not yet: --timeout or Ctrl-C ended the wait; the switch or rollout continues"},
+	{exitUnfinished, "not yet: --timeout or Ctrl-C ended the wait; a switch or rollout continues, uninstall has to be repeated"},
 }
 
 // coded is an error with which the program ends with a code of its own.

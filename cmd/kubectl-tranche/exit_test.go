@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/uninstall"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -22,6 +24,8 @@ func TestExitCodes(t *testing.T) {
 	_, complete := ended(cluster.Rollout{Result: cluster.RolloutComplete})
 	late := newRun(&bytes.Buffer{}, nodeNamed("node-a"), follows("node-a", "spx"))
 	late.flags.timeout = time.Nanosecond
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
 	_, unknown := run(t, "profiles", "--no-such-flag")
 	for name, tt := range map[string]struct {
 		err  error
@@ -34,6 +38,10 @@ func TestExitCodes(t *testing.T) {
 		"a failed switch": {notApplied, exitNegative},
 		"a stopped plan":  {stopped, exitNegative},
 		"wrapped":         {fmt.Errorf("x: %w", errors.Join(nil, stopped)), exitNegative},
+		"not uninstalled": {unfinished(t.Context(), fmt.Errorf("x: %w", uninstall.ErrUnfinished)), exitUnfinished},
+		"interrupted":     {unfinished(interrupted, context.Canceled), exitUnfinished},
+		"uninstalled":     {unfinished(interrupted, nil), 0},
+		"no answer":       {unfinished(t.Context(), context.DeadlineExceeded), exitError},
 		"no time left":    {late.wait(t.Context(), "cpx"), exitUnfinished},
 	} {
 		assert.Equal(t, tt.code, exitCode(tt.err), "%s: %v", name, tt.err)

@@ -34,7 +34,7 @@ import (
 const planFile = "testdata/plan.yaml"
 
 // planCluster has three nodes with an H100 each: nothing holds the first, a pod that can leave
-// the second, and one that cannot the third.
+// the second, and one that cannot the third, together with a PodGroup.
 func planCluster() (kube, ours []runtime.Object) {
 	const whole = "gpu-0000-1b-00-0"
 	for i, name := range []string{"node-a", "node-b", "node-c"} {
@@ -44,7 +44,7 @@ func planCluster() (kube, ours []runtime.Object) {
 		g.Status.Node.GPUs = []v1beta1.GPUReport{{Name: whole, Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3", GPUModes: gpunodes.MIGOff}}
 		if i > 0 {
 			g.Status.Node.ClaimCount = int32(i)
-			kube = append(kube, &resourceapi.ResourceClaim{
+			claim := &resourceapi.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
 				Status: resourceapi.ResourceClaimStatus{
 					Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
@@ -52,7 +52,11 @@ func planCluster() (kube, ours []runtime.Object) {
 					}}},
 					ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "on-" + name}},
 				},
-			})
+			}
+			if name == "node-c" {
+				claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers"})
+			}
+			kube = append(kube, claim)
 		}
 		kube, ours = append(kube, node), append(ours, &g.GPUNode)
 	}

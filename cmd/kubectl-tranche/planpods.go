@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -55,48 +54,54 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 			continue
 		}
 		n.Unknown = release.Unknown
-		for _, pod := range podsOf(held[n.Name], release) {
-			if pod.Why == "" {
-				pod.Why = r.tryEviction(ctx, pod)
+		for _, c := range consumersOf(held[n.Name], release) {
+			if c.Kind == rollout.BlockerPod {
+				c.Why = r.tryEviction(ctx, c.ForecastPod)
 			}
-			if pod.Why == "" {
-				n.Evicts = append(n.Evicts, pod)
+			if c.Why == "" {
+				n.Evicts = append(n.Evicts, c.ForecastPod)
 			} else {
-				n.Blocked = append(n.Blocked, pod)
+				n.Blocked = append(n.Blocked, c)
 			}
 		}
 	}
 	return nil
 }
 
-// podsOf returns the pods whose claims hold devices that have to be released.
-func podsOf(held []cluster.Held, release preview.Release) (pods []rollout.ForecastPod) {
+// consumersOf returns the pods whose claims hold devices that have to be released, and what else these
+// are reserved for.
+func consumersOf(held []cluster.Held, release preview.Release) (all []rollout.ForecastBlocker) {
+	add := func(c rollout.ForecastBlocker) {
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
 	for _, h := range held {
 		if !slices.Contains(release.Devices, h.Device) && !slices.Contains(release.Unknown, gpu.OfDevice(h.Device)) {
 			continue
 		}
 		for _, o := range h.Holders {
-			for _, user := range o.Pods {
-				pod := rollout.ForecastPod{Namespace: o.Namespace, Name: user}
-				if strings.Contains(user, "/") {
-					pod.Why = "it is not a pod, so it cannot be evicted"
-				}
-				if !slices.Contains(pods, pod) {
-					pods = append(pods, pod)
-				}
+			for _, name := range o.Pods {
+				add(rollout.ForecastBlocker{Kind: rollout.BlockerPod, ForecastPod: rollout.ForecastPod{Namespace: o.Namespace, Name: name}})
+			}
+			for _, c := range o.Others {
+				add(rollout.ForecastBlocker{
+					Kind: rollout.BlockerOtherConsumer, APIGroup: c.APIGroup, Resource: c.Resource,
+					ForecastPod: rollout.ForecastPod{Namespace: o.Namespace, Name: c.Name}, Why: "it is not a pod, so it cannot be evicted",
+				})
 			}
 		}
 	}
-	slices.SortFunc(pods, func(a, b rollout.ForecastPod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(all, func(a, b rollout.ForecastBlocker) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
 	})
-	return pods
+	return all
 }
 
 // notTried returns what is not known if the user may not evict pods of a namespace.
 func notTried(namespace string) text.Unread {
 	return text.Unread{
-		Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict pods in namespace " + namespace,
+		Verb: "create", Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict pods in namespace " + namespace,
 		Consequence: "which pods can be evicted is not known",
 	}
 }

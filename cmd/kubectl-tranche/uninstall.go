@@ -24,7 +24,7 @@ func newUninstallCommand(o *options) *cobra.Command {
 		Long: "Does what `helm uninstall` does before it deletes the objects of the release, and then deletes the DaemonSet and the Deployments, " +
 			"for tools that run no Helm hooks. It refuses while pods hold GPUs. Remove the remaining objects with the tool that installed them.\n\n" +
 			"With --check, it changes nothing: it lists what of Tranche is in the cluster. " +
-			"The exit code is 2 if Tranche cannot be uninstalled now: pods hold GPUs, GPUs are being changed, or plugins do not answer.",
+			"The exit code is 2 if Tranche cannot be uninstalled now: pods hold GPUs, GPUs are being changed, or plugins do not answer. It is 3 if --timeout or Ctrl-C ended the wait.",
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if outputOf(cmd) != "" && !check {
@@ -50,7 +50,7 @@ func newUninstallCommand(o *options) *cobra.Command {
 			if check {
 				return s.check(ctx, config)
 			}
-			return refused(uninstall.Run(ctx, config))
+			return unfinished(ctx, refused(uninstall.Run(ctx, config)))
 		}),
 	}
 	addOutput(cmd, "", "json", "yaml")
@@ -79,6 +79,14 @@ func (s *session) check(ctx context.Context, config uninstall.Config) error {
 func refused(err error) error {
 	if errors.Is(err, uninstall.ErrRefused) {
 		return negative(err)
+	}
+	return err
+}
+
+// unfinished marks the error of a wait that --timeout or Ctrl-C ended.
+func unfinished(ctx context.Context, err error) error {
+	if errors.Is(err, uninstall.ErrUnfinished) || err != nil && ctx.Err() != nil {
+		return coded{err, exitUnfinished}
 	}
 	return err
 }

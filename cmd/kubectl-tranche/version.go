@@ -89,7 +89,7 @@ func (v *versions) read(ctx context.Context, c connection, system string, missin
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}
 	v.Kubernetes = server.GitVersion
-	missing.Resource = read.Classes.Resource
+	missing.Verb, missing.Resource = "list", read.Classes.Resource
 	if system, err = c.systemNamespace(ctx, system); err != nil {
 		return err
 	}

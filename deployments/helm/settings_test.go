@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 )
@@ -141,33 +140,45 @@ func TestBadSettings(t *testing.T) {
 	requireRefused(t, all)
 }
 
-// The schema has the keys of the API, each of them and no other.
-func TestSchemaHasTheKeysOfTheAPI(t *testing.T) {
+// The schema of a profile is the one of the API: the same keys, values, patterns and bounds.
+func TestSchemaOfProfilesIsThatOfTheAPI(t *testing.T) {
+	content, err := os.ReadFile(chart + "/files/crds/tranche.dev_partitionprofiles.yaml")
+	require.NoError(t, err)
+	var crd map[string]any
+	require.NoError(t, yaml.Unmarshal(content, &crd))
+	versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
+	require.NoError(t, err)
+	require.Len(t, versions, 1)
+	spec, found, err := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec")
+	require.NoError(t, err)
+	require.True(t, found)
 	profiles := readSchema(t)["properties"].(map[string]any)["partitionProfiles"].(map[string]any)["patternProperties"].(map[string]any)
-	for _, spec := range profiles {
-		sameKeys(t, "spec", spec.(map[string]any), reflect.TypeFor[v1beta1.PartitionProfileSpec]())
+	require.Len(t, profiles, 1)
+	for _, own := range profiles {
+		sameSchema(t, "spec", own, spec)
 	}
 }
 
-func sameKeys(t *testing.T, path string, schema map[string]any, in reflect.Type) {
+func sameSchema(t *testing.T, path string, own, api any) {
 	t.Helper()
-	for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice {
-		if in.Kind() == reflect.Slice {
-			schema = schema["items"].(map[string]any)
+	a, _ := own.(map[string]any)
+	b, _ := api.(map[string]any)
+	for _, key := range []string{"type", "required", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"} {
+		x, isList := a[key].([]any)
+		y, areLists := b[key].([]any)
+		if isList && areLists {
+			assert.ElementsMatch(t, y, x, "%s: %s", path, key)
+			continue
 		}
-		in = in.Elem()
+		assert.Equal(t, b[key], a[key], "%s: %s", path, key)
 	}
-	if in.Kind() != reflect.Struct || in == reflect.TypeFor[metav1.Duration]() {
-		return
+	mine, _ := a["properties"].(map[string]any)
+	theirs, _ := b["properties"].(map[string]any)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(theirs)), slices.Collect(maps.Keys(mine)), path)
+	for key := range theirs {
+		sameSchema(t, path+"."+key, mine[key], theirs[key])
 	}
-	properties := schema["properties"].(map[string]any)
-	var keys []string
-	for i := range in.NumField() {
-		key, _, _ := strings.Cut(in.Field(i).Tag.Get("json"), ",")
-		keys = append(keys, key)
-		if property, ok := properties[key].(map[string]any); ok {
-			sameKeys(t, path+"."+key, property, in.Field(i).Type)
-		}
+	if b["items"] != nil {
+		sameSchema(t, path+"[]", a["items"], b["items"])
 	}
-	assert.ElementsMatch(t, keys, slices.Collect(maps.Keys(properties)), path)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -46,13 +47,16 @@ func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
 func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) Holder {
 	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: ptr.Deref(r.AdminAccess, false)}
 	for _, user := range c.Status.ReservedFor {
-		name := user.Name
-		if user.Resource != "pods" || user.APIGroup != "" {
-			name = user.Resource + "/" + name
+		if user.Resource == "pods" && user.APIGroup == "" {
+			h.Pods = append(h.Pods, user.Name)
+		} else {
+			h.Others = append(h.Others, Consumer{APIGroup: user.APIGroup, Resource: user.Resource, Name: user.Name})
 		}
-		h.Pods = append(h.Pods, name)
 	}
 	slices.Sort(h.Pods)
+	slices.SortFunc(h.Others, func(a, b Consumer) int {
+		return cmp.Or(cmp.Compare(a.APIGroup, b.APIGroup), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
+	})
 	if len(r.ConsumedCapacity) > 0 {
 		h.Consumed = Amounts{}
 		for name, q := range r.ConsumedCapacity {
@@ -60,6 +64,15 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 		}
 	}
 	return h
+}
+
+// Consumers names the pods, and what else the claim is reserved for: "podgroups.scheduling.k8s.io/workers".
+func (h Holder) Consumers() []string {
+	all := slices.Clone(h.Pods)
+	for _, c := range h.Others {
+		all = append(all, schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}.String()+"/"+c.Name)
+	}
+	return all
 }
 
 // seenFrom removes the names of a holder in another namespace; empty keeps all.

@@ -156,17 +156,25 @@ type Held struct {
 	LeftBytes Bytes `json:"-"`
 }
 
-// Holder is a claim with the pods that use it.
+// Holder is a claim with the pods that use it, and with what else it is reserved for.
 type Holder struct {
-	Namespace string   `json:"namespace,omitempty"`
-	Claim     string   `json:"claimName,omitempty"`
-	Pods      []string `json:"podNames,omitempty"`
+	Namespace string     `json:"namespace,omitempty"`
+	Claim     string     `json:"claimName,omitempty"`
+	Pods      []string   `json:"podNames,omitempty"`
+	Others    []Consumer `json:"otherConsumers,omitempty"`
 	// Admin is true if the claim has admin access, which does not hold the device.
 	Admin bool `json:"adminAccess,omitempty"`
 	// Consumed is what the claim has of a shared device.
 	Consumed Amounts `json:"consumedCapacity,omitempty"`
 	// Hidden is set for holders in other namespaces, whose names are left out.
 	Hidden bool `json:"hidden,omitempty"`
+}
+
+// Consumer is what a claim is reserved for, as in its status.
+type Consumer struct {
+	APIGroup string `json:"apiGroup,omitempty"`
+	Resource string `json:"resource"`
+	Name     string `json:"name"`
 }
 
 // Fit is how many more devices of one kind fit, if no others are allocated.

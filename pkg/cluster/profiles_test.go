@@ -56,5 +56,8 @@ func TestWhoHolds(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpu"}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"}}
 	h := newHolder(c, resourceapi.DeviceRequestAllocationResult{AdminAccess: ptr.To(true)})
-	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Pods: []string{"a", "b", "podgroups/c", "pods/d"}}, h)
+	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Pods: []string{"a", "b"}, Others: []Consumer{
+		{Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"},
+	}}, h)
+	assert.Equal(t, []string{"a", "b", "podgroups/c", "pods.other.example.com/d"}, h.Consumers())
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -58,24 +60,23 @@ func DrawForecast(p *Page, f rollout.Forecast, notes []string, now time.Time) {
 
 func forecastRemarks(n *rollout.ForecastNode) string {
 	var out []string
-	names := func(head string, pods []rollout.ForecastPod) {
-		for _, pod := range pods {
-			said := head + pod.Namespace + "/" + pod.Name
-			if pod.Why != "" {
-				said += ": " + pod.Why
-			}
-			out = append(out, said)
-		}
-	}
 	if n.Unfit != "" {
 		return "would fail: " + n.Unfit
 	}
-	names("cannot be evicted: ", n.Blocked)
+	for _, c := range n.Blocked {
+		name := c.Name
+		if c.Resource != "" {
+			name = schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}.String() + "/" + name
+		}
+		out = append(out, fmt.Sprintf("cannot be evicted: %s/%s: %s", c.Namespace, name, c.Why))
+	}
 	head := "evicts "
 	if len(n.Unknown) > 0 {
 		head = "may evict "
 	}
-	names(head, n.Evicts)
+	for _, pod := range n.Evicts {
+		out = append(out, head+pod.Namespace+"/"+pod.Name)
+	}
 	if len(out) == 0 {
 		return "none"
 	}

@@ -81,7 +81,7 @@ func who(o cluster.Holder) []Span {
 	switch {
 	case o.Hidden:
 		style = Dim
-	case len(o.Pods) == 0:
+	case len(o.Consumers()) == 0:
 		style = Yellow
 	}
 	out = append(out, List(names, style)...)
@@ -125,7 +125,7 @@ func simple(h cluster.Held) (namespace string, ok bool) {
 		return "", false
 	}
 	o := h.Holders[0]
-	if o.Admin || len(o.Consumed) > 0 || (len(o.Pods) == 0 && !o.Hidden) {
+	if o.Admin || len(o.Consumed) > 0 || (len(o.Consumers()) == 0 && !o.Hidden) {
 		return "", false
 	}
 	return o.Namespace, true
@@ -142,7 +142,7 @@ func group(namespace string, held []cluster.Held) entry {
 	var names []string
 	for _, h := range held {
 		// Pods of one claim stay on one line.
-		names = append(names, strings.Join(h.Holders[0].Pods, "+"))
+		names = append(names, strings.Join(h.Holders[0].Consumers(), "+"))
 	}
 	return entry{what: what, who: append([]Span{plain(namespace + ":")}, List(names, Normal)...)}
 }

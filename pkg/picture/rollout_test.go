@@ -44,13 +44,17 @@ func TestPicturesOfRollouts(t *testing.T) {
 
 func TestPicturesOfForecasts(t *testing.T) {
 	ends := now.Add(90 * time.Minute)
-	stays := rollout.ForecastPod{Namespace: "team", Name: "serving-0", Why: "The disruption budget always needs 1 healthy pods and has 1 currently"}
+	stays := rollout.ForecastBlocker{Kind: rollout.BlockerPod, ForecastPod: rollout.ForecastPod{Namespace: "team", Name: "serving-0"}, Why: "The disruption budget always needs 1 healthy pods and has 1 currently"}
+	group := rollout.ForecastBlocker{
+		Kind: rollout.BlockerOtherConsumer, APIGroup: "scheduling.k8s.io", Resource: "podgroups",
+		ForecastPod: rollout.ForecastPod{Namespace: "team", Name: "workers"}, Why: "it is not a pod, so it cannot be evicted",
+	}
 	leaves := rollout.ForecastPod{Namespace: "team", Name: "train-0"}
 	for name, f := range map[string]rollout.Forecast{
 		"forecast": {
-			Plan: "canary", Profile: "balanced", Steps: 2, Approvals: 2, Switch: metav1.Duration{Duration: 42 * time.Second}, Observed: 7, Ends: &ends,
+			Plan: "canary", Profile: "balanced", Steps: 2, Approvals: 2, Switch: &metav1.Duration{Duration: 42 * time.Second}, Observed: 7, Ends: &ends,
 			Nodes: []rollout.ForecastNode{
-				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []rollout.ForecastPod{leaves}}, {Name: "node-c", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Blocked: []rollout.ForecastPod{stays}},
+				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []rollout.ForecastPod{leaves}}, {Name: "node-c", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Blocked: []rollout.ForecastBlocker{stays, group}},
 				{Name: "node-d", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Unknown: []string{"gpu-a"}}, {Name: "node-e", Step: 2, Unfit: "GPU gpu-a does not support MIG"},
 			},
 			Others: []rollout.OtherNode{{Name: "node-x", Why: "it has the profile already"}},

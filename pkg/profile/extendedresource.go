@@ -16,8 +16,8 @@ func auto(r v1beta1.ExtendedResource) bool {
 	return r.Device == v1beta1.DeviceAuto || r.Device == v1beta1.DeviceAutoReplica
 }
 
-// meaning is what the vendor's extended resource means with the layout of the GPU. AutoReplica keeps
-// its name for a share of a partition.
+// meaning is what the vendor's extended resource means with the layout of the GPU, whether or not that
+// is offered. AutoReplica keeps its name for a share of a partition.
 func (d Desired) meaning() v1beta1.ExtendedResource {
 	r := d.ExtendedResource
 	if !auto(r) {
@@ -80,13 +80,8 @@ func (d Desired) SharedPartitions() []SharedPartition {
 	for _, profile := range d.Partitions {
 		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
 	}
-	if r := d.meaning(); r.Device == v1beta1.DeviceAutoReplica {
-		i := slices.IndexFunc(all, func(p SharedPartition) bool { return p.Profile == r.Profile })
-		if i < 0 {
-			all = append(all, SharedPartition{Profile: r.Profile})
-			i = len(all) - 1
-		}
-		all[i].Bases = gpu.Bases()
+	if r := d.meaning(); r.Device == v1beta1.DeviceAutoReplica && !slices.Contains(d.Partitions, r.Profile) {
+		all = append(all, SharedPartition{Profile: r.Profile, Bases: []gpu.Basis{gpu.ByFraction}})
 	}
 	for i := range all {
 		all[i].Replicas = d.Replicas
@@ -106,8 +101,8 @@ type SharedPartition struct {
 	Replicas int
 }
 
-// partitions are the profiles of the partitions if the GPU is only offered in partitions. Without
-// restrictions, those of a GPU that is partitioned on demand are unknown, so there are none.
+// partitions are the profiles of the partitions if the GPU is offered only in partitions of named
+// profiles.
 func (s Layout) partitions() []string {
 	switch {
 	case s.Partitioning == PartitioningStatic:

@@ -96,11 +96,11 @@ func TestSharedPartitions(t *testing.T) {
 
 	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {replicas: 10}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
-	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: gpu.Bases(), Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
+	assert.Equal(t, []SharedPartition{{Profile: "1g.10gb", Bases: []gpu.Basis{gpu.ByFraction}, Replicas: 10}}, d.SharedPartitions(), "the only partition of the layout")
 
-	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], replicas: [{profile: 3g.40gb, count: 4}]}}, extendedResource: {device: AutoReplica}}")
+	d, err = resolved("{mig: {mode: Static, partitions: [{profile: 3g}]}, sharing: {partitions: {profiles: [3g.40gb], units: [Fraction], replicas: [{profile: 3g.40gb, count: 4}]}}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
-	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Bases: gpu.Bases(), Replicas: 4}}, d.SharedPartitions())
+	assert.Equal(t, []SharedPartition{{Profile: "3g.40gb", Bases: []gpu.Basis{gpu.ByFraction}, Replicas: 4}}, d.SharedPartitions())
 
 	d, err = resolved("{sharing: {replicas: 4}, extendedResource: {device: AutoReplica}}")
 	require.NoError(t, err)
@@ -118,6 +118,14 @@ func TestOnlyPartitionIsRefused(t *testing.T) {
 			"is Auto, which means the whole GPU here and a partition 1g.10gb on GPU gpu-0000-1b-00-0: use device Partition, or partition the GPUs alike"},
 		"replicas of partitions with engines": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g.10gb+me}]}, extendedResource: {device: AutoReplica}}",
 			"is AutoReplica, and partitions with extra engines (1g.10gb+me) are not shared"},
+		"replicas of partitions shared by memory": {"h100x8", "{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {partitions: {profiles: [1g.10gb]}}, extendedResource: {device: AutoReplica}}",
+			"is AutoReplica, a share by fraction: add Fraction to sharing.partitions.units"},
+		"partitions of any profile": {"h100x8", "{mig: {wholeGPUs: false}, extendedResource: {device: Auto}}",
+			"is Auto, which means the whole GPU here, and the rule does not offer it: use device Partition, or leave extendedResource out"},
+		"no partitions": {"h100x8", "{mig: {mode: NoPartitions}, extendedResource: {device: AutoReplica}}",
+			"is AutoReplica, which means a replica of the whole GPU here, and the rule does not offer it: use device Partition, or leave extendedResource out"},
+		"no replicas of whole GPUs": {"l4x4", "{sharing: {wholeGPUs: false}, extendedResource: {device: AutoReplica}}",
+			"is AutoReplica, which means a replica of the whole GPU here, and sharing.wholeGPUs is false: there are no replicas"},
 	} {
 		_, err := fromRules(t, "["+test.rules+"]").Resolve(machine(t, test.machine), nil)
 		assert.ErrorContains(t, err, test.want, name)
@@ -125,4 +133,8 @@ func TestOnlyPartitionIsRefused(t *testing.T) {
 	_, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g}]}, xcp: {computePartition: CPX}, extendedResource: {device: Auto}}]").
 		Resolve(machine(t, "h100x2-mi300x2"), nil)
 	assert.NoError(t, err, "each vendor has its own resource")
+
+	_, err = fromRules(t, "[{mig: {profiles: [1g.5gb], wholeGPUs: false}, extendedResource: {device: Auto}}]").Resolve(machine(t, "h100x8"), nil)
+	assert.ErrorContains(t, err, "has no profile 1g.5gb")
+	assert.NotContains(t, err.Error(), "is Auto", "of a layout that does not fit, nothing is offered")
 }

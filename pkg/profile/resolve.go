@@ -149,7 +149,8 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 		resolved.Layout = r.xcp(g, rule, memory)
 	}
 	// Of a layout that does not fit, nothing is offered.
-	if unfit := rule != nil && rule.mig != nil && rule.mig.Mode == v1beta1.MIGStatic && resolved.Layout.Static == nil; rule != nil && !unfit {
+	unfit := rule != nil && rule.mig != nil && (rule.mig.Mode == v1beta1.MIGStatic && resolved.Layout.Static == nil || rule.mig.Profiles != nil && resolved.Layout.Profiles == nil)
+	if rule != nil && !unfit {
 		r.extendedResource(g, strict.Key(rule.path, "extendedResource"), resolved)
 	}
 	return resolved

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -11,16 +12,23 @@ import (
 // extendedResource refuses an extended resource that stands for a device which the GPU does not offer.
 func (r *resolver) extendedResource(g *gpu.GPU, path string, resolved Desired) {
 	own, meaning := resolved.ExtendedResource, resolved.meaning()
+	whole := resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU})
 	device := strict.Key(path, "device")
 	switch {
 	case meaning.Device == noDevice:
 		r.add(device, g, "is %s, and the GPU has partitions of several profiles (%s): use device Partition with one of them", own.Device, strings.Join(resolved.Layout.partitions(), ", "))
 	case own.Device == v1beta1.DeviceAutoReplica && strings.Contains(meaning.Profile, "+"):
 		r.add(device, g, "is %s, and partitions with extra engines (%s) are not shared", own.Device, meaning.Profile)
-	case own.Device == v1beta1.DeviceGPUReplica:
-		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
-			r.add(device, g, "is %s, a share of the whole GPU, which the rule does not offer", own.Device)
+	case meaning.Device == v1beta1.DeviceAutoReplica:
+		if slices.Contains(resolved.Partitions, meaning.Profile) && !slices.Contains(resolved.PartitionBases, gpu.ByFraction) {
+			r.add(device, g, "is AutoReplica, a share by fraction: add Fraction to sharing.partitions.units")
 		}
+	case auto(own) && meaning.Device != v1beta1.DevicePartition && !whole:
+		r.add(device, g, "is %s, which means %s here, and the rule does not offer it: use device Partition, or leave extendedResource out", own.Device, meaningText(meaning))
+	case own.Device == v1beta1.DeviceAutoReplica && !resolved.Shared:
+		r.add(device, g, "is %s, which means %s here, and sharing.wholeGPUs is false: there are no replicas", own.Device, meaningText(meaning))
+	case own.Device == v1beta1.DeviceGPUReplica && !whole:
+		r.add(device, g, "is %s, a share of the whole GPU, which the rule does not offer", own.Device)
 	case own.Profile != "":
 		has := false
 		for _, p := range g.WithMIG(gpu.MIGOn).Placements {

@@ -46,9 +46,9 @@ type Forecast struct {
 	// Approvals is how many steps wait for an approval, which takes no time here.
 	Approvals int `json:"approvalCount"`
 	// Switch is the mean duration of the Observed switches, the last ones to the profile, or
-	// to any profile.
-	Switch   metav1.Duration `json:"meanSwitchDuration"`
-	Observed int             `json:"observedSwitchCount"`
+	// to any profile; nil: there were none.
+	Switch   *metav1.Duration `json:"meanSwitchDuration,omitempty"`
+	Observed int              `json:"observedSwitchCount"`
 	// Ends is when the last node would be done, nil: not known.
 	Ends *time.Time `json:"estimatedCompletionTime,omitempty"`
 	// Unread is what could not be read or tried.
@@ -60,10 +60,10 @@ type ForecastNode struct {
 	Name string `json:"nodeName"`
 	// Step is its step, beginning with 1.
 	Step int `json:"step"`
-	// Evicts are pods that would be evicted, as far as could be tried, Blocked are pods that cannot
-	// be. With one of these, the node is set aside.
-	Evicts  []ForecastPod `json:"evictions,omitempty"`
-	Blocked []ForecastPod `json:"blockers,omitempty"`
+	// Evicts are pods that would be evicted, as far as could be tried, Blocked is what cannot be.
+	// With one of these, the node is set aside.
+	Evicts  []ForecastPod     `json:"evictions,omitempty"`
+	Blocked []ForecastBlocker `json:"blockers,omitempty"`
 	// Reason is ProfileDoesNotFit if the profile does not fit. Unfit says why.
 	Reason string `json:"reason,omitempty"`
 	Unfit  string `json:"message,omitempty"`
@@ -75,9 +75,23 @@ type ForecastNode struct {
 type ForecastPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Why says why it cannot be evicted.
-	Why string `json:"message,omitempty"`
 }
+
+// ForecastBlocker is a pod that cannot be evicted, or something else that a claim is reserved for.
+type ForecastBlocker struct {
+	// Kind is Pod or OtherConsumer. Of the latter, APIGroup and Resource are those in the claim's status.
+	Kind     string `json:"kind"`
+	APIGroup string `json:"apiGroup,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	ForecastPod
+	Why string `json:"message"`
+}
+
+// Kinds of blockers.
+const (
+	BlockerPod           = string(v1beta1.BlockerPod)
+	BlockerOtherConsumer = "OtherConsumer"
+)
 
 // OtherNode is a node that would not be switched.
 type OtherNode struct {
@@ -133,7 +147,7 @@ func Predict(in ForecastInput) (Forecast, error) {
 	}
 	out.MaxUnavailable = max(1, Scaled(cmp.Or(strategy.MaxUnavailable, &in.Unavailable), eligible, false))
 	out.MaxFailures = Scaled(&strategy.MaxFailures, eligible, false)
-	out.Switch.Duration, out.Observed = observed(in.GPUNodes, in.Target.ProfileName)
+	out.Switch, out.Observed = observed(in.GPUNodes, in.Target.ProfileName)
 	for _, s := range steps {
 		if s.approval && !s.last {
 			out.Approvals++
@@ -150,7 +164,7 @@ func (in *ForecastInput) notSwitched(g *v1beta1.GPUNode, node *corev1.Node) (rea
 	}
 	for i := range in.Others {
 		if p := &in.Others[i]; p.Name != in.Plan.Name && in.precedes(p) && Gives(p) && Selects(p, node) {
-			return names.ReasonPlanOverridden, fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
+			return names.ReasonOtherPlan, fmt.Sprintf("plan %s has it, with priority %d", p.Name, p.Spec.Priority), false
 		}
 	}
 	if from := g.Annotations[names.AnnotationProfileFrom]; from != "" && g.Spec.ProfileName != "" {
@@ -186,7 +200,7 @@ func (in *ForecastInput) precedes(p *v1beta1.PartitionPlan) bool {
 
 // observed returns the mean duration of the successful switches to a profile, or else to any, and
 // how many they are.
-func observed(nodes []v1beta1.GPUNode, profile string) (time.Duration, int) {
+func observed(nodes []v1beta1.GPUNode, profile string) (*metav1.Duration, int) {
 	var sum, sumOfAll time.Duration
 	n, all := 0, 0
 	for i := range nodes {
@@ -200,11 +214,11 @@ func observed(nodes []v1beta1.GPUNode, profile string) (time.Duration, int) {
 			}
 		}
 	}
-	switch {
-	case n > 0:
-		return sum / time.Duration(n), n
-	case all > 0:
-		return sumOfAll / time.Duration(all), all
+	if n == 0 {
+		sum, n = sumOfAll, all
 	}
-	return 0, 0
+	if n == 0 {
+		return nil, 0
+	}
+	return &metav1.Duration{Duration: sum / time.Duration(n)}, n
 }

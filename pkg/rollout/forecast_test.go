@@ -103,7 +103,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 		{"node-6", names.ReasonNotReady, "it is not ready"},
 		{"node-7", names.ReasonPaused, "spec.paused of its GPUNode is true"},
 		{"node-8", names.ReasonPlanOverridden, "its label nvidia.com/mig.config=some has precedence"},
-		{"node-9", names.ReasonPlanOverridden, "plan urgent has it, with priority 5"},
+		{"node-9", names.ReasonOtherPlan, "plan urgent has it, with priority 5"},
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
@@ -190,14 +190,16 @@ func TestEstimate(t *testing.T) {
 	for i := range in.GPUNodes {
 		in.GPUNodes[i].Status.History = nil
 	}
-	assert.Nil(t, forecast(t, in).Ends, "nothing was observed")
+	none := forecast(t, in)
+	assert.Nil(t, none.Ends, "nothing was observed")
+	assert.Nil(t, none.Switch)
 	in = fleet(1)
 	in.Plan.Spec.Strategy.Windows = []v1beta1.Window{{Start: "14:00", End: "14:15", TimeZone: "Mars/Olympus"}}
 	f, err := Predict(in)
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Estimate(in), "Mars/Olympus")
 	f = forecast(t, fleet(1))
-	f.Nodes[0].Blocked = []ForecastPod{{Name: "stays"}}
+	f.Nodes[0].Blocked = []ForecastBlocker{{Kind: BlockerPod}}
 	require.NoError(t, f.Estimate(fleet(1)))
 	assert.Equal(t, gpunodes.Now, *f.Ends, "set aside")
 }

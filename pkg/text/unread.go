@@ -8,8 +8,10 @@ import (
 
 // Unread is what a program could not read, in all documents that programs print.
 type Unread struct {
-	// Resource is as `kubectl auth can-i` takes it: "resourceclaims.resource.k8s.io". It is empty if no
-	// object of Kubernetes was to be read.
+	// Verb and Resource are the right that it takes, as in roles, with the group after a dot: "list" and
+	// "resourceclaims.resource.k8s.io", "get" and "pods/proxy". They are empty if no object of Kubernetes
+	// was to be read.
+	Verb     string `json:"verb,omitempty"`
 	Resource string `json:"resource,omitempty"`
 	// Namespace is the one whose objects were to be read, empty for those of the cluster.
 	Namespace string `json:"namespace,omitempty"`

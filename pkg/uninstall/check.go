@@ -182,7 +182,7 @@ func (c *Config) findAll(ctx context.Context, r *Report) error {
 		switch {
 		case apierrors.IsForbidden(err):
 			r.Unread = append(r.Unread, text.Unread{
-				Resource: q.kind.GroupResource().String(), Message: err.Error(), Consequence: "which " + q.kind.Resource + " there are is not known",
+				Verb: "list", Resource: q.kind.GroupResource().String(), Message: err.Error(), Consequence: "which " + q.kind.Resource + " there are is not known",
 			})
 		case err != nil:
 			return err

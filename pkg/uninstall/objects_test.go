@@ -128,7 +128,9 @@ func TestWaitingReadsOneSlice(t *testing.T) {
 	client := fake.NewClientset(slice("node-a"), node("node-a", "Unknown"))
 	api, asked := pagedAPI(t, 1200)
 	c := &Config{Client: client, Ours: noDefinitions(), Objects: api, Namespace: "gpus", DaemonSet: "x", Deadline: impatient, Look: impatient / 10, Out: io.Discard}
-	require.ErrorContains(t, c.removePlugins(t.Context()), "some nodes have not withdrawn their GPUs")
+	err := c.removePlugins(t.Context())
+	require.ErrorIs(t, err, ErrUnfinished)
+	require.ErrorContains(t, err, "some nodes have not withdrawn their GPUs")
 	whole := 0
 	for _, a := range *asked {
 		if strings.Contains(a, "limit 500") {

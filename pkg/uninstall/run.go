@@ -2,6 +2,7 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -95,6 +96,9 @@ func (c *Config) name(set *appsv1.DaemonSet) {
 	c.Namespace, c.Release, c.DaemonSet = set.Namespace, set.Labels[instance], set.Name
 	c.Controller, c.Scheduler = prefix+"-controller", prefix+"-scheduler"
 }
+
+// ErrUnfinished is wrapped by the error with which Run ends after Config.Deadline.
+var ErrUnfinished = errors.New("the uninstallation is not complete")
 
 // Run removes the workloads of Tranche, and all objects that Helm or another tool did not create. If it
 // refuses, nothing has changed. After another error, it can be repeated.
@@ -213,11 +217,11 @@ func (c *Config) late(ctx context.Context) error {
 		return err
 	}
 	if !c.Force {
-		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so the uninstallation is not complete:\n%s"+
+		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so %w:\n%s"+
 			"What to do:\n"+
 			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
 			"  - if a process uses a GPU of a node whose plugin has ended, end it, install Tranche again, and then uninstall it again\n%s",
-			c.Deadline, reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
+			c.Deadline, ErrUnfinished, reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
 	}
 	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
 	err = c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})

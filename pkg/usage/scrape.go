@@ -169,7 +169,7 @@ func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 // Unanswered is a node whose plugin, in a namespace, cannot be read.
 func Unanswered(node, namespace string, err error) Node {
 	return Node{Name: node, GPUs: []GPU{}, Unread: []text.Unread{{
-		Resource: "pods/proxy", Namespace: namespace, Message: strings.TrimSuffix(err.Error(), "."), Consequence: "how much the node's GPUs are used is not known",
+		Verb: "get", Resource: "pods/proxy", Namespace: namespace, Message: strings.TrimSuffix(err.Error(), "."), Consequence: "how much the node's GPUs are used is not known",
 	}}}
 }
 

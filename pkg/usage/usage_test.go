@@ -94,7 +94,7 @@ func TestPods(t *testing.T) {
 func TestUnknownPods(t *testing.T) {
 	away := errors.New("away")
 	pods := usage.Pods([]usage.Node{usage.Unanswered("a", "x", away), {Name: "b", Old: "late"}, usage.Unanswered("c", "x", away)})
-	assert.JSONEq(t, `{"items": [], "unread": [{"resource": "pods/proxy", "namespace": "x", "message": "away", "consequence": "the pods of a, c are not known"},
+	assert.JSONEq(t, `{"items": [], "unread": [{"verb": "get", "resource": "pods/proxy", "namespace": "x", "message": "away", "consequence": "the pods of a, c are not known"},
 		{"message": "late", "consequence": "the values of the pods of b are old"}]}`, asJSON(t, pods))
 }
 

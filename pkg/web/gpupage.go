@@ -148,7 +148,7 @@ func holders(all []cluster.Holder) g.Node {
 		out := g.Group{g.Text(when(o.Admin, "watched by "))}
 		names, claim := overview.Who(&o)
 		who := g.Text(strings.Join(names, ", "))
-		if len(o.Pods) == 0 {
+		if len(o.Consumers()) == 0 {
 			who = h.Em(who)
 		}
 		return append(out, who, small("claim ", claim), small("", amounts(o.Consumed)))

@@ -9,7 +9,7 @@ import (
 
 // Resource is a kind of objects that an explanation needs.
 type Resource struct {
-	// name is as `kubectl auth can-i list` takes it.
+	// name is as `kubectl auth can-i` takes it.
 	name string
 	// own are those of the namespace that is explained. The others are those of the cluster.
 	own bool
@@ -42,7 +42,7 @@ var (
 	ResourceJobs           = Resource{"jobs.batch", true, "the jobs are not known"}
 )
 
-// String returns the resource as `kubectl auth can-i list` takes it.
+// String returns the resource as `kubectl auth can-i` takes it.
 func (r Resource) String() string { return r.name }
 
 // NotRead says why a resource could not be read, for an explanation of the namespace.
@@ -50,7 +50,11 @@ func NotRead(r Resource, namespace, message string) text.Unread {
 	if !r.own {
 		namespace = ""
 	}
-	return text.Unread{Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
+	verb := "list"
+	if r == ResourceNamespaces || r == ResourceVolumes {
+		verb = "get"
+	}
+	return text.Unread{Verb: verb, Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
 }
 
 // is reports whether it is the resource that could not be read.

@@ -138,7 +138,7 @@ func holds(g *cluster.GPU) []string {
 	for _, h := range g.Held {
 		for _, o := range h.Holders {
 			who, claim := Who(&o)
-			if len(o.Pods) == 0 && !o.Hidden {
+			if len(o.Consumers()) == 0 && !o.Hidden {
 				who = []string{claim}
 			}
 			out = append(out, fmt.Sprintf("%s (%s) by %s", h.Label, h.Device, strings.Join(who, ", ")))

@@ -117,18 +117,19 @@ func TaintNote(t *cluster.Taint) (note Note, source string) {
 	return Note{"tainted: ", reason + ", " + extent, Warn}, source
 }
 
-// Who names a holder: its pods, and its claim, which is empty if it is hidden.
-func Who(o *cluster.Holder) (pods []string, claim string) {
+// Who names a holder: its pods and other consumers, and its claim, which is empty if it is hidden.
+func Who(o *cluster.Holder) (consumers []string, claim string) {
+	all := o.Consumers()
 	switch {
 	case o.Hidden:
 		return []string{"another namespace"}, ""
-	case len(o.Pods) == 0:
+	case len(all) == 0:
 		return []string{"no pod"}, o.Namespace + "/" + o.Claim
 	}
-	for _, p := range o.Pods {
-		pods = append(pods, o.Namespace+"/"+p)
+	for _, name := range all {
+		consumers = append(consumers, o.Namespace+"/"+name)
 	}
-	return pods, o.Claim
+	return consumers, o.Claim
 }
 
 // Position describes a position of a bar that nobody holds.

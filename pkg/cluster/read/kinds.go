@@ -66,7 +66,7 @@ var (
 
 // Unread says why the kind could not be read. Without a reason, it was read.
 func (k Kind) Unread(reason string) text.Unread {
-	return text.Unread{Resource: k.Resource, Message: reason, Consequence: k.Means}
+	return text.Unread{Verb: "list", Resource: k.Resource, Message: reason, Consequence: k.Means}
 }
 
 // Forbidden says that the user may not read the kind.
@@ -80,7 +80,7 @@ func (k Kind) within(namespace string) text.Unread {
 		return k.Unread("")
 	}
 	return text.Unread{
-		Resource: k.Resource, Message: fmt.Sprintf("you are allowed to list %s in the namespace %s only", k.Resource, namespace), Consequence: k.Elsewhere,
+		Verb: "list", Resource: k.Resource, Message: fmt.Sprintf("you are allowed to list %s in the namespace %s only", k.Resource, namespace), Consequence: k.Elsewhere,
 	}
 }
 

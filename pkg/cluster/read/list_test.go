@@ -86,7 +86,7 @@ func TestUnread(t *testing.T) {
 	assert.Equal(t, "no route to host", Reason(&url.Error{Op: "Get", URL: "https://a/api/v1/nodes", Err: errors.New("no route to host")}))
 	assert.Empty(t, Pods.within("").Message)
 	assert.Equal(t, text.Unread{
-		Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace a only",
+		Verb: "list", Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace a only",
 		Consequence: "holders in other namespaces and free capacity are not shown",
 	}, Claims.within("a"))
 }

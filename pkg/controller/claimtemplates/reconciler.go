@@ -23,6 +23,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/controller/nslabel"
 )
 
 const (
@@ -43,14 +44,13 @@ type Reconciler struct {
 	// Projects are the values of the namespace label that count.
 	Projects []string
 
+	label nslabel.Label
 	// mu protects what follows.
 	mu sync.Mutex
 	// unused says since when no pod has named a template.
 	unused map[types.NamespacedName]time.Time
 	// told are the pods that were told of something, by namespace.
 	told map[string]map[types.UID]bool
-	// unknown are the last values of the label that were none of Projects, by namespace.
-	unknown map[string]string
 }
 
 // Reconcile brings the templates of the namespace in line with its pods.
@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.forgetPods(name, pods.Items)
 	project := namespace.Labels[names.LabelTranslate]
-	r.warnUnknown(&namespace, project)
+	r.label.Check(r.Events, &namespace, names.LabelTranslate, "by the chart's values below translate, ", r.Projects...)
 	if slices.Contains(r.Projects, names.TranslateKAI) {
 		r.warnIgnored(name, project, pods.Items)
 	}
@@ -254,5 +254,5 @@ func (r *Reconciler) forget(namespace string) {
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.unused, func(key types.NamespacedName, _ time.Time) bool { return key.Namespace == namespace })
 	delete(r.told, namespace)
-	delete(r.unknown, namespace)
+	r.label.Forget(namespace)
 }

@@ -3,8 +3,6 @@ package claimtemplates
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,29 +41,6 @@ func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 		}
 		r.warn(&pods[i], names.EventAnnotationIgnored, note)
 	}
-}
-
-// warnUnknown tells, once for each value, that the label of a namespace translates nothing.
-func (r *Reconciler) warnUnknown(namespace *corev1.Namespace, project string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if project == "" || slices.Contains(r.Projects, project) {
-		delete(r.unknown, namespace.Name)
-		return
-	}
-	if r.unknown[namespace.Name] == project {
-		return
-	}
-	if r.unknown == nil {
-		r.unknown = map[string]string{}
-	}
-	r.unknown[namespace.Name] = project
-	r.Events.Eventf(&corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: namespace.Name, UID: namespace.UID},
-	}, nil, corev1.EventTypeWarning, names.EventLabelIgnored, "Translate",
-		"The label %s=%s of this namespace has no effect: by the chart's values below translate, the value can be %s",
-		names.LabelTranslate, project, strings.Join(r.Projects, ", "))
 }
 
 // warn writes an event about a pod, once.

@@ -11,12 +11,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/controller/nslabel"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 )
 
@@ -28,19 +30,24 @@ type Reconciler struct {
 	Client  client.Client
 	Catalog *noderesources.Catalog
 	Clock   clock.PassiveClock
+	Events  events.EventRecorder
 	// AllNamespaces: the label is needed only to leave a namespace out.
 	AllNamespaces bool
+
+	label nslabel.Label
 }
 
 // Reconcile writes the map of the namespace.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var namespace corev1.Namespace
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: request.Name}, &namespace); err != nil {
+		r.label.Forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if namespace.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
+	r.label.Check(r.Events, &namespace, names.LabelRequestGPUResources, "", names.ValueTrue, names.ValueFalse)
 	written := &v1beta1.GPUResourceMap{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: names.GPUResourceMapName}, written)
 	if client.IgnoreNotFound(err) != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -70,7 +71,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, resourceapi.AddToScheme, v1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
-	return &world{t, &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Catalog: catalog, Clock: clock.RealClock{}}}
+	return &world{t, &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Catalog: catalog, Clock: clock.RealClock{}, Events: events.NewFakeRecorder(10)}}
 }
 
 func (w *world) reconcile() reconcile.Result {
@@ -179,6 +180,23 @@ func TestTrimmedTemplate(t *testing.T) {
 	assert.Equal(t, full.Labels, trimmed.Labels, "claimtemplates reads them")
 	assert.Empty(t, trimmed.Annotations)
 	assert.Empty(t, trimmed.Spec.Spec.Devices.Config)
+}
+
+// A label that means nothing is told once, in both modes.
+func TestLabelThatMeansNothing(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		for value, told := range map[string]int{"": 0, "true": 0, "false": 0, "True": 1} {
+			w := newWorld(t, namespace(value))
+			w.r.AllNamespaces = all
+			w.reconcile()
+			w.reconcile()
+			recorded := w.r.Events.(*events.FakeRecorder).Events
+			require.Len(t, recorded, told, value)
+			if told > 0 {
+				assert.Equal(t, "Warning LabelIgnored The label tranche.dev/request-gpu-resources=True of this namespace has no effect: the value can be true, false", <-recorded)
+			}
+		}
+	}
 }
 
 // nvidia.com/gpu counts as a whole GPU until a profile, or what a node has applied, can mean less.

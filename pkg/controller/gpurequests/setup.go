@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 )
@@ -53,7 +54,10 @@ func trimTemplate(o any) (any, error) {
 
 // Setup adds the controller to a manager.
 func Setup(mgr manager.Manager, allNamespaces bool) error {
-	r := &Reconciler{Client: mgr.GetClient(), Catalog: noderesources.NewCatalog(), Clock: clock.RealClock{}, AllNamespaces: allNamespaces}
+	r := &Reconciler{
+		Client: mgr.GetClient(), Catalog: noderesources.NewCatalog(), Clock: clock.RealClock{},
+		Events: mgr.GetEventRecorder(names.ControllerName), AllNamespaces: allNamespaces,
+	}
 	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
 	})

@@ -107,8 +107,11 @@ func dropUnoffered(r *v1beta1.Rule) {
 		}
 	}
 	whole := m.Mode != v1beta1.MIGStatic && m.Mode != v1beta1.MIGNoPartitions && (m.WholeGPUs == nil || *m.WholeGPUs)
-	if e := r.ExtendedResource; e != nil && e.Device == v1beta1.DeviceGPUReplica && !whole && r.Sharing.Strategy != v1beta1.MPS {
-		r.ExtendedResource = nil
+	if e := r.ExtendedResource; e != nil && !whole {
+		replica := e.Device == v1beta1.DeviceGPUReplica
+		if replica && r.Sharing.Strategy != v1beta1.MPS || !replica && len(m.Partitions)+len(m.Profiles) == 0 {
+			r.ExtendedResource = nil
+		}
 	}
 }
 

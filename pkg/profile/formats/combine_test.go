@@ -48,7 +48,7 @@ func TestCombine(t *testing.T) {
 		d.Profile = got[address].Profile
 		assert.Equal(t, d, got[address])
 		require.Len(t, got[address].Layout.Static, 7)
-		assert.Equal(t, []profile.SharedPartition{{Profile: "1g.5gb", Bases: gpu.Bases(), Replicas: 10}}, got[address].SharedPartitions())
+		assert.Equal(t, []profile.SharedPartition{{Profile: "1g.5gb", Bases: []gpu.Basis{gpu.ByFraction}, Replicas: 10}}, got[address].SharedPartitions())
 	}
 }
 
@@ -100,6 +100,12 @@ func TestTogetherWithoutWhatIsNotOffered(t *testing.T) {
 		p := of(mode, mixed)
 		require.NoError(t, p.Err)
 		assert.Equal(t, off(), p.Spec.Rules[0].Sharing)
+	}
+	for _, single := range []string{"version: v1", "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}"} {
+		p := of(v1beta1.MIGNoPartitions, single)
+		require.NoError(t, p.Err)
+		assert.Nil(t, p.Spec.Rules[0].ExtendedResource)
+		assert.NotNil(t, of(v1beta1.MIGStatic, single).Spec.Rules[0].ExtendedResource)
 	}
 	p := of(v1beta1.MIGDisabled, both)
 	require.NoError(t, p.Err)

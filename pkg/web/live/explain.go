@@ -56,7 +56,7 @@ func (s *Store) Explain(ctx context.Context, v overview.Viewer, namespace, name 
 	}
 	if left > 0 {
 		e.Unread = append(e.Unread, text.Unread{
-			Resource: read.Slices.Resource, Message: "kubectl tranche why considers all",
+			Verb: "list", Resource: read.Slices.Resource, Message: "kubectl tranche why considers all",
 			Consequence: fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others", len(nodes), left),
 		})
 	}

@@ -231,10 +231,11 @@ const maxNames = 4
 func NamesOf(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
 	for _, h := range holders {
-		if len(h.Pods) == 0 {
-			byNamespace[h.Namespace] = union(byNamespace[h.Namespace], "claim "+h.Claim+" without a pod")
+		consumers := h.Consumers()
+		if len(consumers) == 0 {
+			consumers = []string{"claim " + h.Claim + " without a pod"}
 		}
-		byNamespace[h.Namespace] = union(byNamespace[h.Namespace], h.Pods...)
+		byNamespace[h.Namespace] = union(byNamespace[h.Namespace], consumers...)
 	}
 	var out []string
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {

@@ -173,7 +173,6 @@ func (s *session) show(content any, draw func(*picture.Page)) error {
 	return s.write(document)
 }
 
-// say writes a line.
 func (s *session) say(format string, args ...any) error {
 	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil {
 		return fmt.Errorf("write: %w", err)

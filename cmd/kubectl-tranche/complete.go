@@ -31,7 +31,6 @@ var (
 	kindPods     = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// completion proposes names for what is being typed.
 type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
 
 // complete has the commands propose names. Nothing completes files but flags that name files.

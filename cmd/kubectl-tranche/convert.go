@@ -103,7 +103,6 @@ func refuseImpossible(documents []formats.Document) error {
 	return nil
 }
 
-// oneOfEachModel returns GPUs of all NVIDIA models that are known.
 func oneOfEachModel() (all []gpu.GPU, err error) {
 	for _, model := range models.NVIDIAModels() {
 		inventory, err := models.ParseInventory([]byte(fmt.Sprintf("gpus: [{model: %q}]", model)))

@@ -40,7 +40,6 @@ DeviceTaintRules, ResourceClaims, ResourceClaimTemplates, ResourceSlices and
 DeviceClasses. With permission to list namespaces, jobs, PersistentVolumeClaims,
 PersistentVolumes and StorageClasses, plans can move more pods.`
 
-// defragFlags are the flags of the command defrag.
 type defragFlags struct {
 	allNamespaces bool
 	maxPods       int
@@ -120,7 +119,6 @@ func (r *defragRun) run(ctx context.Context) error {
 	return r.show(advice, func(p *picture.Page) { picture.DrawAdvice(p, advice) })
 }
 
-// waiting returns the pods to plan for.
 func (r *defragRun) waiting(in *defrag.Input) (out []*corev1.Pod, err error) {
 	for i := range in.Pods {
 		pod := &in.Pods[i]

@@ -36,13 +36,10 @@ var kinds = map[string]any{
 	"Version":                 versions{},
 }
 
-// explanations are PodExplanations and ObjectExplanations.
 type explanations []json.RawMessage
 
-// forPrograms reports whether the user asks for JSON or YAML.
 func (s *session) forPrograms() bool { return s.output == "json" || s.output == "yaml" }
 
-// write writes a document as JSON or YAML.
 func (s *session) write(document any) error {
 	if s.output == "yaml" {
 		return picture.WriteYAML(s.out, document)

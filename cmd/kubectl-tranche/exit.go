@@ -44,7 +44,6 @@ func negative(err error) error {
 	return coded{err, exitNegative}
 }
 
-// exitCode returns the code with which the program ends.
 func exitCode(err error) int {
 	var c coded
 	switch {

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 )
 
-// nodesWith lists the nodes with the labels.
 func (c connection) nodesWith(ctx context.Context, labels string) ([]corev1.Node, error) {
 	all, err := read.List[corev1.Node](ctx, c, "", metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
@@ -29,7 +28,6 @@ func (c connection) mayListSlices(ctx context.Context) error {
 	return slicesError(err)
 }
 
-// slicesError says what to do if ResourceSlices cannot be listed.
 func slicesError(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -60,7 +58,6 @@ func (c connection) systemNamespace(ctx context.Context, named string) (string, 
 	return "", fmt.Errorf("the namespace of Tranche is not known (%s): name it with --system-namespace", reason)
 }
 
-// listProfiles lists the PartitionProfiles.
 func (c connection) listProfiles(ctx context.Context) ([]v1beta1.PartitionProfile, error) {
 	profiles, err := read.All[v1beta1.PartitionProfile](ctx, c, "")
 	switch {

@@ -39,7 +39,6 @@ itself: a disruption budget may allow one of two pods.
 Requires permission to list Nodes, GPUNodes, PartitionPlans, PartitionProfiles and
 ResourceClaims, and to create evictions.`
 
-// planFlags are those of the command plan.
 type planFlags struct {
 	file string
 	// maxUnavailable is as it was given, unavailable what that means.
@@ -121,7 +120,6 @@ func readPlan(in io.Reader, file string) (*v1beta1.PartitionPlan, []v1beta1.Part
 	return plan, profiles, nil
 }
 
-// planRun is the command at work.
 type planRun struct {
 	*session
 	flags planFlags

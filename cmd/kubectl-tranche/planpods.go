@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -43,10 +44,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
 		progress.Say("Trying evictions by dry runs: node %d of %d, %s.", i+1, len(f.Nodes), n.Name)
-		var devices []string
-		for _, h := range held[n.Name] {
-			devices = append(devices, h.Device)
-		}
+		devices := lists.Map(held[n.Name], func(h cluster.Held) string { return h.Device })
 		slices.Sort(devices)
 		release, err := preview.Of(gpuNodes[n.Name], in.Target, devices)
 		if err != nil {

@@ -40,13 +40,11 @@ get GPUNodes. To wait: to list and watch GPUNodes.`
 // a reboot takes, twice.
 const defaultTimeout = 30 * time.Minute
 
-// profileFlags are those of the command set-profile.
 type profileFlags struct {
 	unset, wait bool
 	timeout     time.Duration
 }
 
-// newNodeCommand shows the profile of a node and its GPUs.
 func newNodeCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node NODE",
@@ -63,7 +61,6 @@ func newNodeCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// newSetProfileCommand sets the profile of a node.
 func newSetProfileCommand(o *options) *cobra.Command {
 	var f profileFlags
 	cmd := &cobra.Command{
@@ -100,7 +97,6 @@ func nodeName(arg string) string {
 	return bareName(arg, "node", "nodes", "gpunode", "gpunodes", "gpunode.tranche.dev")
 }
 
-// profileRun is the command at work for a node.
 type profileRun struct {
 	*session
 	node  string

@@ -12,10 +12,10 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
-// newProfilesCommand lists the PartitionProfiles.
 func newProfilesCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profiles",
@@ -43,10 +43,7 @@ func showProfiles(ctx context.Context, s *session, _ []string) error {
 }
 
 func profileNames(profiles []v1beta1.PartitionProfile) []string {
-	names := make([]string, 0, len(profiles))
-	for i := range profiles {
-		names = append(names, profiles[i].Name)
-	}
+	names := lists.Map(profiles, func(p v1beta1.PartitionProfile) string { return p.Name })
 	slices.Sort(names)
 	return names
 }
@@ -74,7 +71,6 @@ func showSwitches(ctx context.Context, s *session, args []string) error {
 	return s.show(n, func(p *picture.Page) { picture.DrawSwitches(p, n, s.now()) })
 }
 
-// gpuNode reads the GPUNode of a node.
 func (c connection) gpuNode(ctx context.Context, node string) (*v1beta1.GPUNode, error) {
 	n, err := c.Ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
 	switch {

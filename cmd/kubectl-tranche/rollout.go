@@ -32,7 +32,6 @@ const rolloutExamples = `  # Follow a plan until it is complete or stops
   # Go back to the revision before
   kubectl tranche rollout undo canary`
 
-// newRolloutCommand has a command for each thing to do with a plan.
 func newRolloutCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rollout status|pause|resume|approve|undo PLAN",
@@ -55,7 +54,6 @@ func newRolloutCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// rolloutFlags are those of the commands that change a plan.
 type rolloutFlags struct {
 	step     int32
 	revision int64
@@ -103,14 +101,12 @@ func bareName(arg string, kinds ...string) string {
 	return arg
 }
 
-// rolloutRun is a command at work for a plan.
 type rolloutRun struct {
 	*session
 	plan  string
 	flags rolloutFlags
 }
 
-// read reads the plan.
 func (r *rolloutRun) read(ctx context.Context) (*v1beta1.PartitionPlan, error) {
 	p, err := r.Ours.PartitionPlans().Get(ctx, r.plan, metav1.GetOptions{})
 	switch {
@@ -122,7 +118,6 @@ func (r *rolloutRun) read(ctx context.Context) (*v1beta1.PartitionPlan, error) {
 	return p, nil
 }
 
-// edit changes the plan's spec.
 func (r *rolloutRun) edit(ctx context.Context, what string) error {
 	p, err := r.read(ctx)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
-// errNotComplete ends the program with an error after a rollout that did not succeed.
 var errNotComplete = errors.New("the rollout is not complete")
 
 func newRolloutStatusCommand(o *options) *cobra.Command {
@@ -44,7 +43,6 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// show shows the progress once.
 func (r *rolloutRun) show(ctx context.Context) error {
 	p, err := r.read(ctx)
 	if err != nil {
@@ -56,7 +54,6 @@ func (r *rolloutRun) show(ctx context.Context) error {
 	return r.session.show(p, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
 }
 
-// follow shows the progress until the rollout ends.
 func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {
 	if _, err := r.read(ctx); err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 // handful is how many nodes are drawn one by one. More are summed up.
 const handful = 5
 
-// showFlags are those of the command without a subcommand.
 type showFlags struct {
 	nodes                         []string
 	selector                      string
@@ -28,7 +27,6 @@ func (f *showFlags) check(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// showRun is the command without a subcommand at work.
 type showRun struct {
 	*session
 	flags showFlags

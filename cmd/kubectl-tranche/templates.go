@@ -57,7 +57,6 @@ UUIDs are made up, another for each GPU. PCI addresses, which are part of the
 names of devices, and NUMA nodes are those of the inventory; a file can give
 them: {model: L4-24GB, pci: ["0000:31:00.0"], numaNode: 0}.`
 
-// templatesOptions is what the flags say.
 type templatesOptions struct {
 	inventory string
 	node      string
@@ -86,7 +85,6 @@ func newTemplatesCommand(all *options) *cobra.Command {
 	return cmd
 }
 
-// indented lists names in lines of a help text.
 func indented(names []string) string {
 	p := picture.Page{Screen: picture.Screen{Width: helpWidth}}
 	p.Wrap("  ", strings.Join(names, ", "), picture.Normal)
@@ -115,7 +113,6 @@ func (o *templatesOptions) print(out io.Writer, output string) error {
 	return printer.PrintObj(&resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}, out)
 }
 
-// read returns the node that the flags describe.
 func (o *templatesOptions) read() (preview.Node, error) {
 	n := preview.Node{Name: o.node, ExtendedResources: map[gpu.Vendor]string{}, MIGResources: o.mig}
 	var err error

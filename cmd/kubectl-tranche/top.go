@@ -36,7 +36,6 @@ own, and not every GPU measures everything.
 Requires permission to list the pods in the namespace of Tranche, and to get
 pods/proxy there.`
 
-// topFlags are those of the command top.
 type topFlags struct {
 	nodes    []string
 	selector string
@@ -72,7 +71,6 @@ func newTopCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// topRun is the command at work.
 type topRun struct {
 	*session
 	flags topFlags

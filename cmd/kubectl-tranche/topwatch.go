@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/pkg/usage"
@@ -75,11 +76,7 @@ func (r *topRun) round(live *picture.Live, started time.Time, nodes []usage.Node
 
 // unanswered returns the nodes of a round that failed as a whole.
 func unanswered(last []usage.Node, err error) []usage.Node {
-	var out []usage.Node
-	for i := range last {
-		out = append(out, usage.Unanswered(last[i].Name, "", err))
-	}
-	return out
+	return lists.Map(last, func(n usage.Node) usage.Node { return usage.Unanswered(n.Name, "", err) })
 }
 
 // withOld has the values of the round before for nodes that do not answer. In the next round, they

@@ -62,7 +62,6 @@ func newUninstallCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// check shows what of Tranche is in the cluster.
 func (s *session) check(ctx context.Context, config uninstall.Config) error {
 	report, err := uninstall.Check(ctx, config)
 	if report == nil {

@@ -29,7 +29,6 @@ const (
 	componentLabel = "app.kubernetes.io/component"
 )
 
-// versions is what the command prints.
 type versions struct {
 	Client clientVersion `json:"client"`
 	// Kubernetes is the version of the API server.

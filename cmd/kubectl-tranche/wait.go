@@ -19,7 +19,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
-// errNotApplied ends the program with an error after a switch that did not succeed.
 var errNotApplied = errors.New("the profile is not applied")
 
 // waits says for what is waited, and what is said if it takes too long.
@@ -102,7 +101,7 @@ func noticed(far cluster.Progress, profile string) bool {
 	if profile == "" {
 		return !strings.HasPrefix(far.Label, label)
 	}
-	return far.Desired == profile && far.Label == label+profile
+	return far.Desired.ProfileName == profile && far.Label == label+profile
 }
 
 // arrived reports whether the profile is applied, or why it will not be.
@@ -118,8 +117,8 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 		return false, nil
 	case far.UpToDate:
 		return true, nil
-	case far.State == v1beta1.Failed && far.To == far.Desired:
-		return false, negative(fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Reason, far.Message, far.Again()))
+	case far.State == v1beta1.Failed && far.Switch.To.ProfileName == far.Desired.ProfileName:
+		return false, negative(fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Switch.Reason, far.Switch.Message, far.Again()))
 	}
 	return false, nil
 }

@@ -121,7 +121,7 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.False(t, done)
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
-	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1beta1.FromLabel, Label: names.LabelProfile + "=cpx"}, "cpx"))
+	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: v1beta1.ProfileSnapshot{ProfileName: "cpx", Source: v1beta1.FromLabel}, Label: names.LabelProfile + "=cpx"}, "cpx"))
 	pending := gpunodes.WithProfile("node-a", "spx").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForNodes, "profile cpx waits for other nodes: node-b")
 	assert.Equal(t, "Profile cpx waits for other nodes: node-b.", r.step(cluster.ProgressOf(&pending.GPUNode), "cpx"))
 	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.RollingBack, "old", "puts back").GPUNode)

@@ -44,7 +44,6 @@ namespace. With permission to list ResourceSlices, DeviceClasses,
 DeviceTaintRules, nodes, events, other ResourceClaims and pods, the explanation is
 more complete. It says what it could not read, and what it therefore cannot tell.`
 
-// errNotThere ends the program with an error after the explanation is written.
 var errNotThere = errors.New("no such pod")
 
 func newWhyCommand(o *options) *cobra.Command {
@@ -151,7 +150,6 @@ func (r *whyReader) explain(ctx context.Context, t target) (content any, draw fu
 	return e, func(p *picture.Page, all bool) { picture.DrawExplanation(p, e, all) }, err
 }
 
-// explainPod explains a pod, or why it does not exist.
 func (r *whyReader) explainPod(ctx context.Context, name string) (*why.Explanation, error) {
 	in, err := r.read(ctx, name)
 	switch {

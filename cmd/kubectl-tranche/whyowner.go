@@ -38,7 +38,6 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*why.OwnerExpla
 	return e, nil
 }
 
-// readOwner reads an owner, which must exist, and what explains it.
 func (r *whyReader) readOwner(ctx context.Context, t target) (why.OwnerInput, error) {
 	in := why.OwnerInput{Now: r.now}
 	if err := r.readObject(ctx, t, &in); err != nil {

@@ -52,7 +52,6 @@ func (r *whyReader) read(ctx context.Context, name string) (why.Input, error) {
 	return r.readFor(ctx, pod)
 }
 
-// readFor reads what explains a pod.
 func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, error) {
 	if r.common == nil {
 		in, err := r.readCommon(ctx)
@@ -95,7 +94,6 @@ func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namesp
 	r.note(missing, what, err)
 }
 
-// note notes what could not be read.
 func (r *whyReader) note(missing *[]text.Unread, what why.Resource, err error) {
 	if err != nil {
 		*missing = append(*missing, why.NotRead(what, r.namespace, read.Reason(err)))

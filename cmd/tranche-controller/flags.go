@@ -23,7 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
-// config is what flags say.
 type config struct {
 	metricsAddress, healthAddress string
 	leaderElect                   bool
@@ -53,12 +52,10 @@ func defaults() controller.Options {
 	}
 }
 
-// defaultExplain returns the defaults of events on pods that wait.
 func defaultExplain() waiting.Options {
 	return waiting.Options{After: time.Minute, PerSecond: 20}
 }
 
-// defaultDefragment returns the defaults of moving pods, which is off.
 func defaultDefragment() defragment.Options {
 	return defragment.Options{MaxPods: defrag.DefaultMaxPods, PerHour: 10}
 }
@@ -106,7 +103,6 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	}
 }
 
-// check refuses what cannot work.
 func (c *config) check() error {
 	if _, _, err := controller.ParseLimits(c.options.MaxUnavailable, c.options.MaxFailures); err != nil {
 		return fmt.Errorf("--max-unavailable or --max-failures: %w", err)

@@ -33,7 +33,6 @@ var version = "dev"
 // maxConnections is how many browsers and proxies are connected at once.
 const maxConnections = 512
 
-// config is what flags say.
 type config struct {
 	// address is where the page is served, httpAddress metrics and health checks.
 	address, httpAddress string
@@ -67,7 +66,6 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.namespace, "system-namespace", os.Getenv("POD_NAMESPACE"), "namespace of Tranche; default: POD_NAMESPACE")
 }
 
-// run serves until ctx ends.
 func (c *config) run(ctx context.Context, api *rest.Config) error {
 	// Who waits for an answer of the API server is limited, how often it is asked is not.
 	api.QPS = -1

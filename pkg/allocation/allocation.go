@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Features are those that stock Kubernetes 1.37 enables (AllocatorFeatures in the
@@ -36,11 +38,7 @@ func (c Classes) Get(name string) (*resourceapi.DeviceClass, error) {
 
 // List returns all of them, in the order of their names.
 func (c Classes) List() ([]*resourceapi.DeviceClass, error) {
-	var all []*resourceapi.DeviceClass
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		all = append(all, c[name])
-	}
-	return all, nil
+	return lists.Map(slices.Sorted(maps.Keys(c)), func(name string) *resourceapi.DeviceClass { return c[name] }), nil
 }
 
 // Nothing is the state in which no claim holds anything.

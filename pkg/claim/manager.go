@@ -149,7 +149,6 @@ func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partiti
 	return []gpu.Partition{{GPU: pciAddress, Type: gpu.TypeGPU}}, nil
 }
 
-// destroy removes a partition from its GPU.
 func (m *Manager) destroy(ctx context.Context, p gpu.Placement) error {
 	driver, err := m.Driver(p.GPU)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Prepare creates the devices that were allocated to the claim, and returns its record now and
@@ -89,7 +90,6 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim, gpus []gpu.GPU) (ledger
 	return record, nil
 }
 
-// preparation is one call of Prepare.
 type preparation struct {
 	*Manager
 	claim *resourceapi.ResourceClaim
@@ -215,13 +215,8 @@ func whyUnusable(u ledger.Unusable, what string) string {
 // errReleasedMeanwhile ends a Prepare whose claim is released.
 var errReleasedMeanwhile = errors.New("the claim was released while it was being prepared")
 
-// gpusOf lists the GPUs of a record's devices.
 func gpusOf(r ledger.Record) []string {
-	var gpus []string
-	for _, d := range r.Devices {
-		gpus = append(gpus, d.Placement.GPU)
-	}
-	return gpus
+	return lists.Map(r.Devices, func(d ledger.Device) string { return d.Placement.GPU })
 }
 
 // underWay has the calls of Prepare that are in progress. A release cancels them first: the
@@ -232,7 +227,6 @@ type underWay struct {
 	calls map[types.UID][]*call
 }
 
-// call is one Prepare.
 type call struct {
 	cancel context.CancelCauseFunc
 	// over is closed when the call has returned.

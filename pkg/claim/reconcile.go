@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/steps"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Finding is a problem that was found, and its repair.
@@ -301,13 +302,9 @@ func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 			records = append(records, *now)
 		}
 	}
-	var foreign []gpu.Partition
-	for _, p := range live {
-		if p.Type == gpu.TypeMIG && steps.RecordOf(p, records) == nil && !steps.IsStatic(m.Static, p) {
-			foreign = append(foreign, p)
-		}
-	}
-	return foreign
+	return lists.Filter(live, func(p gpu.Partition) bool {
+		return p.Type == gpu.TypeMIG && steps.RecordOf(p, records) == nil && !steps.IsStatic(m.Static, p)
+	})
 }
 
 // reportUnusable reports records that cannot be used now.

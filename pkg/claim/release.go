@@ -57,7 +57,6 @@ func (m *Manager) releaseAsAsked(ctx context.Context, held ledger.Record) error 
 	return m.perform(ctx, &run{record: held, asked: true})
 }
 
-// perform performs a release.
 func (m *Manager) perform(ctx context.Context, r *run) error {
 	held := r.record
 	if err := m.checkSharers(held); err != nil {

@@ -247,7 +247,6 @@ func (r *run) destroy(ctx context.Context, device int) error {
 	return named("destroy", p, err)
 }
 
-// named adds to an error what was tried with which placement.
 func named(verb string, p gpu.Placement, err error) error {
 	if err == nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // View selects the content of a Summary.
@@ -110,13 +111,8 @@ func (n *Node) State() string {
 
 // DriverVersion returns the versions of the drivers of the node's GPUs: mostly one.
 func (n *Node) DriverVersion() string {
-	var versions []string
-	for i := range n.GPUs {
-		if v := n.GPUs[i].DriverVersion; v != "" && !slices.Contains(versions, v) {
-			versions = append(versions, v)
-		}
-	}
-	return strings.Join(versions, ", ")
+	versions := lists.Union(nil, lists.Map(n.GPUs, func(g GPU) string { return g.DriverVersion })...)
+	return strings.Join(slices.DeleteFunc(versions, func(v string) bool { return v == "" }), ", ")
 }
 
 // TakesPods reports whether the scheduler puts pods on the node.
@@ -227,11 +223,7 @@ func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
 			}
 			counted[i] = true
 			out[i].Devices++
-			for _, rule := range RulesBehind(rules, d, t) {
-				if !slices.Contains(out[i].Rules, rule) {
-					out[i].Rules = append(out[i].Rules, rule)
-				}
-			}
+			out[i].Rules = lists.Union(out[i].Rules, RulesBehind(rules, d, t)...)
 		}
 	}
 	slices.SortFunc(out, func(a, b Taint) int {

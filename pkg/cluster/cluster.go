@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -83,7 +84,6 @@ func New(o Objects) *Cluster {
 	return c
 }
 
-// hold adds the holders to the devices.
 func (c *Cluster) hold() {
 	devices, gpus := map[deviceKey]*Device{}, map[deviceKey]*Pool{}
 	for _, p := range c.Pools {
@@ -117,12 +117,7 @@ func (c *Cluster) hold() {
 
 // Node returns a node, nil if it could not be read.
 func (c *Cluster) Node(name string) *corev1.Node {
-	for i := range c.Nodes {
-		if c.Nodes[i].Name == name {
-			return &c.Nodes[i]
-		}
-	}
-	return nil
+	return lists.Find(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
 // NodeNames returns the names of the nodes that publish GPUs, sorted.
@@ -139,11 +134,8 @@ func (c *Cluster) NodeNames() []string {
 
 // Progress returns how far a node is with its profile, nil if it has no GPUNode.
 func (c *Cluster) Progress(node string) *Progress {
-	for i := range c.GPUNodes {
-		if c.GPUNodes[i].Name == node {
-			p := ProgressOf(&c.GPUNodes[i])
-			return &p
-		}
+	if n := lists.Find(c.GPUNodes, func(n *v1beta1.GPUNode) bool { return n.Name == node }); n != nil {
+		return new(ProgressOf(n))
 	}
 	return nil
 }

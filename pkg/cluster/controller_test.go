@@ -39,5 +39,5 @@ func TestWordsOfTheController(t *testing.T) {
 	far = cluster.ProgressOf(n)
 	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a has no mode CPX. The node is unchanged, with profile spx. "+
 		"It is retried when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
-	assert.Empty(t, far.GPUs)
+	assert.False(t, far.KeepsOff(n.Status.Node.GPUs[0].Name))
 }

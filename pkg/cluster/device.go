@@ -115,7 +115,6 @@ func (d *Device) Mode() string {
 // wholeMode is the compute mode in which a GPU that has modes is whole.
 const wholeMode = "SPX"
 
-// memory returns the device's memory in bytes.
 func (d *Device) memory() Bytes {
 	for name, c := range d.Capacity {
 		if names.Unqualified(string(name)) == names.CounterMemory {

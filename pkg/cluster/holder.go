@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
-// deviceKey identifies a device.
 type deviceKey struct{ driver, pool, device string }
 
 // held is a device in the results of claims.
@@ -20,7 +20,6 @@ type held struct {
 	holders      []Holder
 }
 
-// holdersOf returns the holders of each device.
 func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
 	out := map[deviceKey]*held{}
 	for i := range claims {
@@ -85,12 +84,7 @@ func (h Holder) seenFrom(namespace string) Holder {
 
 // AddHolders adds holders, each claim once. Hidden claims count as one, as nothing tells them apart.
 func AddHolders(all []Holder, more ...Holder) []Holder {
-	for _, h := range more {
-		if !slices.ContainsFunc(all, func(o Holder) bool { return o.Namespace == h.Namespace && o.Claim == h.Claim }) {
-			all = append(all, h)
-		}
-	}
-	return all
+	return lists.UnionFunc(all, func(a, b Holder) bool { return a.Namespace == b.Namespace && a.Claim == b.Claim }, more...)
 }
 
 // Left returns the free amount of a shared device, by capacity.

@@ -32,12 +32,10 @@ type Pool struct {
 // Incomplete reports whether slices are missing. The scheduler does not use such a pool.
 func (p *Pool) Incomplete() bool { return p.missing() > 0 }
 
-// missing returns how many slices are missing.
 func (p *Pool) missing() int64 {
 	return max(0, p.Parts[0].Spec.Pool.ResourceSliceCount-int64(len(p.Parts)))
 }
 
-// onNode reports whether the slices name the node.
 func (p *Pool) onNode() bool {
 	return slices.ContainsFunc(p.Parts, func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName != nil })
 }

@@ -38,11 +38,11 @@ func Profiles(profiles []v1beta1.PartitionProfile, nodes []v1beta1.GPUNode) []Pr
 	}
 	for i := range nodes {
 		far := ProgressOf(&nodes[i])
-		if far.Desired != "" {
-			get(far.Desired).Desired = append(get(far.Desired).Desired, nodes[i].Name)
+		if far.Desired.ProfileName != "" {
+			get(far.Desired.ProfileName).Desired = append(get(far.Desired.ProfileName).Desired, nodes[i].Name)
 		}
-		if far.Applied != "" {
-			get(far.Applied).Applied = append(get(far.Applied).Applied, nodes[i].Name)
+		if far.Applied.ProfileName != "" {
+			get(far.Applied.ProfileName).Applied = append(get(far.Applied.ProfileName).Applied, nodes[i].Name)
 		}
 	}
 	out := make([]Profile, 0, len(all))

@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -14,86 +14,42 @@ import (
 
 // Progress is the progress of a node with its profile.
 type Progress struct {
-	// Desired is the desired profile, Source says what names it, Applied is the applied
-	// profile. Empty: none.
-	Desired string
-	Source  v1beta1.Source
+	State v1beta1.State
+	// Desired, Applied and Switch are those of the node's GPUNode, empty if it has none.
+	Desired, Applied v1beta1.ProfileSnapshot
+	Switch           v1beta1.Switch
 	// Label is the node's label by which the GPUNode names the profile.
-	Label   string
-	Applied string
-	// Plan is the PartitionPlan that gives the node its profile, if one does.
-	Plan string
+	Label string
 	// UpToDate is true if the desired profile is applied, in its current version.
 	UpToDate bool
-	State    v1beta1.State
-	// Since is when the state began, Deadline when it ends at the latest.
-	Since    *time.Time
-	Deadline *time.Time
 	// Doing is what the controller does in this state.
 	Doing string
-	// From and To are the profiles of the switch that is under way or has failed, Attempt is
-	// its number, and GPUs are the GPUs that change.
-	From    string
-	To      string
-	Attempt int32
-	GPUs    []string
-	// Reason and Message say why the switch is rolled back or has failed. Retry is when it is
-	// retried at the earliest, or nil if it is retried when the profile, its policy or the GPUs change.
-	Reason  string
-	Message string
-	Retry   *time.Time
-	// Blockers are pods that could not be evicted. The switch is not retried while they cannot
-	// be. Rebooted: it is retried only when the profile or its policy changes.
-	Blockers []v1beta1.Blocker
-	Rebooted bool
 	// Overridden says which of label and spec is ignored, Conflict which other systems serve the
 	// GPUs, and Kept why the desired profile is not applied otherwise.
-	Overridden string
-	Conflict   string
-	Kept       string
-	// Pending says what the node waits for before it gets another profile, or another version.
-	Pending string
+	Overridden, Conflict, Kept string
 	// KeptReason is the reason of the condition Ready, if Kept is set.
 	KeptReason string
-
-	applied *v1beta1.ProfileSnapshot
+	// Pending says what the node waits for before it gets another profile, or another version.
+	Pending string
 }
 
 // ProgressOf returns the progress of a node.
 func ProgressOf(n *v1beta1.GPUNode) Progress {
 	s := &n.Status
-	out := Progress{State: s.State}
-	if w := s.Desired; w != nil {
-		out.Desired, out.Source, out.Plan = w.ProfileName, w.Source, w.PlanName
-		if w.Source == v1beta1.FromLabel {
-			out.Label = n.Annotations[names.AnnotationProfileFrom]
-		}
+	out := Progress{
+		State: s.State, Desired: ptr.Deref(s.Desired, v1beta1.ProfileSnapshot{}), Applied: ptr.Deref(s.Applied, v1beta1.ProfileSnapshot{}),
+		Switch: ptr.Deref(s.Switch, v1beta1.Switch{}),
 	}
-	if a := s.Applied; a != nil {
-		out.Applied, out.applied = a.ProfileName, a
+	if out.Desired.Source == v1beta1.FromLabel {
+		out.Label = n.Annotations[names.AnnotationProfileFrom]
 	}
 	out.UpToDate = s.State == v1beta1.Idle && s.Desired != nil && s.Applied != nil && s.Desired.Hash == s.Applied.Hash
-	if sw := s.Switch; sw != nil {
-		out.From, out.To, out.Attempt = sw.From.ProfileName, sw.To.ProfileName, sw.Attempt
-		out.Since, out.Deadline, out.Retry = timeOf(&sw.StateChangeTime), timeOf(sw.DeadlineTime), timeOf(sw.RetryTime)
-		out.Reason, out.Message = sw.Reason, sw.Message
-		out.Blockers, out.Rebooted = sw.Blockers, sw.RebootRequested
-		if out.State != v1beta1.Failed {
-			out.GPUs = sw.GPUs
-		}
-	}
-	if c := when(s.Conditions, names.ConditionSwitching); c != nil && c.Reason == string(s.State) {
+	if c := when(s.Conditions, names.ConditionSwitching); c.Reason == string(s.State) {
 		out.Doing = c.Message
 	}
-	if c := when(s.Conditions, names.ConditionRolloutPending); c != nil {
-		out.Pending = c.Message
-	}
-	if c := when(s.Conditions, names.ConditionOverridden); c != nil {
-		out.Overridden = c.Message
-	}
-	if c := when(s.Conditions, names.ConditionConflicted); c != nil {
-		out.Conflict = c.Message
-	}
+	out.Pending = when(s.Conditions, names.ConditionRolloutPending).Message
+	out.Overridden = when(s.Conditions, names.ConditionOverridden).Message
+	out.Conflict = when(s.Conditions, names.ConditionConflicted).Message
 	if c := meta.FindStatusCondition(s.Conditions, names.ConditionReady); c != nil && out.rests() && out.Conflict == "" {
 		if c.Status != metav1.ConditionTrue || !slices.Contains(contented, c.Reason) {
 			out.Kept, out.KeptReason = c.Message, c.Reason
@@ -105,19 +61,12 @@ func ProgressOf(n *v1beta1.GPUNode) Progress {
 // contented are the reasons of Ready that need no explanation.
 var contented = []string{names.ReasonApplied, names.ReasonNoGPUs}
 
-// when returns a condition that is true.
-func when(all []metav1.Condition, kind string) *metav1.Condition {
+// when returns a condition that is true, or an empty one.
+func when(all []metav1.Condition, kind string) metav1.Condition {
 	if c := meta.FindStatusCondition(all, kind); c != nil && c.Status == metav1.ConditionTrue {
-		return c
+		return *c
 	}
-	return nil
-}
-
-func timeOf(t *metav1.MicroTime) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t.Time
+	return metav1.Condition{}
 }
 
 func (n Progress) rests() bool { return n.State == "" || n.State == v1beta1.Idle }
@@ -131,16 +80,13 @@ func (n Progress) KeepsOff(gpuID string) bool {
 	case "", v1beta1.Idle, v1beta1.Planning, v1beta1.Waiting, v1beta1.Failed:
 		return false
 	}
-	return slices.Contains(n.GPUs, gpuID)
+	return slices.Contains(n.Switch.GPUs, gpuID)
 }
 
 // Restricts reports whether the applied profile leaves out devices that GPUs could offer. GPUs that
 // a rule leaves unchanged may have such a layout.
 func (n Progress) Restricts() bool {
-	if n.applied == nil {
-		return false
-	}
-	rules, err := profile.StoredRules(n.applied)
+	rules, err := profile.StoredRules(&n.Applied)
 	if err != nil {
 		return true // another version of Tranche knows
 	}
@@ -187,7 +133,7 @@ func GPUsOf(n *v1beta1.GPUNode) []GPUState {
 	for i := range s.Node.GPUs {
 		r := &s.Node.GPUs[i]
 		c := GPUState{HardwareMode: r.GPUModes, Pending: r.Pending, Problem: v1beta1.ProblemText(r.Problems)}
-		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
+		if far.Switching() && slices.Contains(far.Switch.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid
 			}

@@ -76,12 +76,12 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 0s, 15m left", far.During(now.Add(-7*time.Minute)), "clocks differ")
 	n.Status.Switch.DeadlineTime = nil
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
-	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
+	assert.Equal(t, "14:05:00 UTC", text.Clock(far.Switch.DeadlineTime.Time))
 
 	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
-	far.Rebooted = true
+	far.Switch.RebootRequested = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
-	far.Blockers = []v1beta1.Blocker{{Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "u"}}
+	far.Switch.Blockers = []v1beta1.Blocker{{Kind: v1beta1.BlockerPod, Namespace: "team", Name: "web", UID: "u"}}
 	assert.Contains(t, far.Again(), "when what blocks it is gone")
 
 	n.Fails("cpx", "InUse", "", true)

@@ -25,14 +25,14 @@ type Remark struct {
 // desired. It is empty without profiles.
 func (n Progress) Title() string {
 	switch {
-	case n.Desired == n.Applied && n.Applied == "":
+	case n.Desired.ProfileName == n.Applied.ProfileName && n.Applied.ProfileName == "":
 		return ""
-	case n.Desired != n.Applied:
-		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied), ProfileName(n.Desired))
+	case n.Desired.ProfileName != n.Applied.ProfileName:
+		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied.ProfileName), ProfileName(n.Desired.ProfileName))
 	case !n.UpToDate && n.Kept == "":
-		return fmt.Sprintf("profile %s, in an older version", n.Applied)
+		return fmt.Sprintf("profile %s, in an older version", n.Applied.ProfileName)
 	}
-	return "profile " + n.Applied
+	return "profile " + n.Applied.ProfileName
 }
 
 // ProfileName returns the name of a profile, or "none".
@@ -57,7 +57,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 		out = append(out, Remark{n.Failure(now), true})
 	case n.Switching():
 		out = append(out, Remark{n.Doings(now), true})
-	case n.KeptReason == names.ReasonControlPlaneNotNamed && n.Applied == "":
+	case n.KeptReason == names.ReasonControlPlaneNotNamed && n.Applied.ProfileName == "":
 		// Nobody has set a profile.
 	case n.Kept != "":
 		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != names.ReasonPaused && n.KeptReason != names.ReasonControlPlaneNotNamed})
@@ -77,10 +77,10 @@ func (n Progress) Sentences(now time.Time) []Remark {
 // Doings describes a switch under way: "Draining since 2m, 8m left: evicts pods from …".
 func (n Progress) Doings(now time.Time) string {
 	text := n.During(now)
-	if n.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d", n.Attempt)
+	if n.Switch.Attempt > 1 {
+		text += fmt.Sprintf(", attempt %d", n.Switch.Attempt)
 	}
-	if doing := cmp.Or(n.Doing, n.Message); doing != "" {
+	if doing := cmp.Or(n.Doing, n.Switch.Message); doing != "" {
 		text += ": " + strings.TrimSuffix(doing, ".")
 	}
 	return text + "."
@@ -89,34 +89,34 @@ func (n Progress) Doings(now time.Time) string {
 // During describes the state with its times: "Draining since 2m, 8m left".
 func (n Progress) During(now time.Time) string {
 	text := string(n.State)
-	if n.Since != nil {
-		text += " since " + long(now.Sub(*n.Since))
+	if !n.Switch.StateChangeTime.IsZero() {
+		text += " since " + long(now.Sub(n.Switch.StateChangeTime.Time))
 	}
-	if n.Deadline == nil {
+	if n.Switch.DeadlineTime.IsZero() {
 		return text
 	}
-	if left := n.Deadline.Sub(now); left > 0 {
+	if left := n.Switch.DeadlineTime.Sub(now); left > 0 {
 		return text + ", " + long(left) + " left"
 	}
-	return text + ", overdue by " + long(now.Sub(*n.Deadline))
+	return text + ", overdue by " + long(now.Sub(n.Switch.DeadlineTime.Time))
 }
 
 // Failure says why the last switch failed, what is applied, and when it is retried.
 func (n Progress) Failure(now time.Time) string {
 	head := "Failed"
-	if n.Since != nil {
-		head += " " + long(now.Sub(*n.Since)) + " ago"
+	if !n.Switch.StateChangeTime.IsZero() {
+		head += " " + long(now.Sub(n.Switch.StateChangeTime.Time)) + " ago"
 	}
-	if n.Reason != "" {
-		head += " (" + n.Reason + ")"
+	if n.Switch.Reason != "" {
+		head += " (" + n.Switch.Reason + ")"
 	}
-	said := fmt.Sprintf("%s: %s could not be applied", head, text.Profile(n.To))
-	if n.Message != "" {
-		said += ": " + strings.TrimSuffix(n.Message, ".")
+	said := fmt.Sprintf("%s: %s could not be applied", head, text.Profile(n.Switch.To.ProfileName))
+	if n.Switch.Message != "" {
+		said += ": " + strings.TrimSuffix(n.Switch.Message, ".")
 	}
 	said += "."
-	if n.Reason != names.ReasonRollbackFailed {
-		said += fmt.Sprintf(" The node is unchanged, with %s.", text.Profile(n.From))
+	if n.Switch.Reason != names.ReasonRollbackFailed {
+		said += fmt.Sprintf(" The node is unchanged, with %s.", text.Profile(n.Switch.From.ProfileName))
 	}
 	return said + " " + n.again(now)
 }
@@ -124,12 +124,12 @@ func (n Progress) Failure(now time.Time) string {
 // again says when a failed switch is retried.
 func (n Progress) again(now time.Time) string {
 	switch {
-	case len(n.Blockers) > 0:
+	case len(n.Switch.Blockers) > 0:
 		return "It is retried " + n.Again() + "."
-	case n.Retry != nil && n.Retry.After(now):
-		return fmt.Sprintf("Attempt %d starts in %s.", n.Attempt+1, long(n.Retry.Sub(now)))
-	case n.Retry != nil:
-		return fmt.Sprintf("Attempt %d starts now.", n.Attempt+1)
+	case !n.Switch.RetryTime.IsZero() && n.Switch.RetryTime.After(now):
+		return fmt.Sprintf("Attempt %d starts in %s.", n.Switch.Attempt+1, long(n.Switch.RetryTime.Sub(now)))
+	case !n.Switch.RetryTime.IsZero():
+		return fmt.Sprintf("Attempt %d starts now.", n.Switch.Attempt+1)
 	}
 	return "It is retried " + n.Again() + "."
 }
@@ -137,11 +137,11 @@ func (n Progress) again(now time.Time) string {
 // Again says when a failed switch is retried, independent of the current time.
 func (n Progress) Again() string {
 	switch {
-	case len(n.Blockers) > 0:
+	case len(n.Switch.Blockers) > 0:
 		return "when what blocks it is gone, which is checked at least every 30 minutes, or when the profile or its policy changes"
-	case n.Retry != nil:
-		return "at " + text.Clock(*n.Retry)
-	case n.Rebooted:
+	case !n.Switch.RetryTime.IsZero():
+		return "at " + text.Clock(n.Switch.RetryTime.Time)
+	case n.Switch.RebootRequested:
 		return "when the profile or its policy changes"
 	}
 	return "when the profile, its policy, the GPUs or the plugin's settings change"

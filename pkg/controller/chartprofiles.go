@@ -176,7 +176,6 @@ func readProfiles(dirs []string) (map[string]*profileFile, error) {
 	return files, nil
 }
 
-// profileFile is the content of a file.
 type profileFile struct {
 	text    []byte
 	profile *v1beta1.PartitionProfile

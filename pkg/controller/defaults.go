@@ -26,7 +26,6 @@ var DefaultMonitoringNamespaces = []string{"gpu-operator", "nvidia-gpu-operator"
 // mostNamed is how many items a message lists; the rest is counted.
 const mostNamed = 5
 
-// hasNodeTaint reports whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool { return hasTaint(node, names.TaintNodeSwitching) }
 
 // wrap adds what failed to an error; nil stays nil.

@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// metrics are what the controller counts. The names are part of its interface.
 type metrics struct {
 	states    *prometheus.HistogramVec
 	durations *prometheus.HistogramVec
@@ -48,7 +47,6 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 	return m
 }
 
-// switched counts a switch that is over.
 func (m *metrics) switched(record *v1beta1.SwitchRecord) {
 	m.switches.WithLabelValues(string(record.Result), record.Reason).Inc()
 	m.durations.WithLabelValues(string(record.Result)).Observe(record.Duration.Seconds())

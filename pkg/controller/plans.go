@@ -36,7 +36,6 @@ func (q *requests) wake(node string) {
 	q.Add(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, requestFor(node))
 }
 
-// decide enqueues a decision of the plans.
 func (q *requests) decide() { q.Add(priorityqueue.AddOpts{After: decideAfter}, allPlans) }
 
 // allPlans is the only request of the controller of plans: they are decided together.
@@ -75,7 +74,6 @@ func matters(before, after client.Object) bool {
 	return !maps.Equal(a.Labels, b.Labels) || !equality.Semantic.DeepEqual(a.Status.Conditions, b.Status.Conditions)
 }
 
-// decidePlans decides all plans.
 func (r *Reconciler) decidePlans(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

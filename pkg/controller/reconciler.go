@@ -347,7 +347,6 @@ func (r *Reconciler) gone(ctx context.Context, name string) error {
 	return nil
 }
 
-// requestFor returns the request to reconcile a node.
 func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/controller/plans"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Options are the options of the controller.
@@ -224,11 +225,7 @@ func (r *Reconciler) requestsForProfile(ctx context.Context, _ client.Object) []
 	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(all.Items))
-	for i := range all.Items {
-		requests = append(requests, requestFor(all.Items[i].Name))
-	}
-	return requests
+	return lists.Map(all.Items, func(g v1beta1.GPUNode) reconcile.Request { return requestFor(g.Name) })
 }
 
 // requestsForConfigMap reports what is wrong with the ConfigMaps of other projects, and returns requests

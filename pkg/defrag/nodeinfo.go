@@ -30,7 +30,6 @@ type nodeInfo struct {
 	free corev1.ResourceList
 }
 
-// addNodes adds the nodes with GPUs.
 func (p *Planner) addNodes() {
 	for i := range p.in.Nodes {
 		n := &p.in.Nodes[i]

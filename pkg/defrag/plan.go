@@ -8,6 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Plan is how a waiting pod gets devices of a node.
@@ -37,11 +38,7 @@ type Device struct {
 
 // Names returns the names of devices, which are unique on a node.
 func Names(devices []Device) []string {
-	names := make([]string, 0, len(devices))
-	for _, d := range devices {
-		names = append(names, d.Device)
-	}
-	return names
+	return lists.Map(devices, func(d Device) string { return d.Device })
 }
 
 // devicesOf returns the devices of Tranche in the results of claims.

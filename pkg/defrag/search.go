@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -41,7 +42,6 @@ func (p *Planner) Plan(ctx context.Context, pod *corev1.Pod) (*Plan, error) {
 	return nil, s.refusal
 }
 
-// search is the search for a plan for one pod.
 type search struct {
 	*Planner
 	waiting *podInfo
@@ -193,7 +193,7 @@ func (s *search) inTheWay(pool *cluster.Pool, d *cluster.Device) (out []*podInfo
 			return nil, why[o]
 		}
 		pods, _ := s.holders(o)
-		out = union(out, pods)
+		out = lists.Union(out, pods...)
 	}
 	return out, ""
 }
@@ -208,18 +208,9 @@ func (s *search) holders(d *cluster.Device) (out []*podInfo, notMovable string) 
 		if why != "" {
 			return nil, why
 		}
-		out = union(out, []*podInfo{pod})
+		out = lists.Union(out, pod)
 	}
 	return out, ""
-}
-
-func union(all, more []*podInfo) []*podInfo {
-	for _, pod := range more {
-		if !slices.Contains(all, pod) {
-			all = append(all, pod)
-		}
-	}
-	return all
 }
 
 // candidatesByGPU releases GPU after GPU, those with the fewest pods first, until the waiting pod fits.
@@ -230,7 +221,7 @@ func (s *search) candidatesByGPU(ctx context.Context, n *nodeInfo) ([]candidate,
 		for _, d := range pool.Devices {
 			pods, notMovable := s.holders(d)
 			if notMovable == "" {
-				movable[pool] = union(movable[pool], pods)
+				movable[pool] = lists.Union(movable[pool], pods...)
 			}
 			reason = cmp.Or(reason, notMovable)
 		}
@@ -239,7 +230,7 @@ func (s *search) candidatesByGPU(ctx context.Context, n *nodeInfo) ([]candidate,
 	slices.SortStableFunc(pools, func(a, b *cluster.Pool) int { return cmp.Compare(len(movable[a]), len(movable[b])) })
 	var pods []*podInfo
 	for _, pool := range pools {
-		if pods = union(pods, movable[pool]); len(pods) > 4*s.o.MaxPods {
+		if pods = lists.Union(pods, movable[pool]...); len(pods) > 4*s.o.MaxPods {
 			s.refuse(TooMany, "More than %d pods would have to move for pod %s.", s.o.MaxPods, s.waiting)
 			return nil, nil
 		}

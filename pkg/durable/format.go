@@ -19,7 +19,6 @@ type Format struct {
 	MinReader int
 }
 
-// header has the keys that every file has.
 type header struct {
 	Version   int `json:"version"`
 	MinReader int `json:"minReader"`
@@ -136,7 +135,6 @@ func (u Unknown) without(known []string) Unknown {
 	return left
 }
 
-// keysOf returns the JSON keys of a struct.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for _, f := range reflect.VisibleFields(t) {

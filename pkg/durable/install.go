@@ -40,7 +40,6 @@ func Install(program io.ReadSeeker, path string) error {
 	return file.CloseAtomicallyReplace()
 }
 
-// sameContent reports whether a file has the content of a reader.
 func sameContent(content io.Reader, path string) (bool, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // ErrInUse is what a vendor returns, wrapped, when a process still uses what
@@ -73,18 +75,10 @@ func (e *Error) Unwrap() error { return e.Err }
 type InventoryError struct{ GPUs []*Error }
 
 func (e *InventoryError) Error() string {
-	texts := make([]string, len(e.GPUs))
-	for i, g := range e.GPUs {
-		texts[i] = g.Error()
-	}
-	return strings.Join(texts, "; ")
+	return strings.Join(lists.Map(e.GPUs, (*Error).Error), "; ")
 }
 
 // Unwrap returns the error of each GPU.
 func (e *InventoryError) Unwrap() []error {
-	all := make([]error, len(e.GPUs))
-	for i, g := range e.GPUs {
-		all[i] = g
-	}
-	return all
+	return lists.Map(e.GPUs, func(g *Error) error { return g })
 }

@@ -52,7 +52,6 @@ func (g *GPU) WithMIG(mode MIGMode) GPU {
 	return other
 }
 
-// offersMIG reports whether one of the GPU's placements is a MIG partition.
 func (g *GPU) offersMIG() bool {
 	return slices.ContainsFunc(g.Placements, func(p Placement) bool { return p.Type == TypeMIG })
 }

@@ -230,18 +230,6 @@ func (t *Task) Undoing() *Task {
 	return &Task{ctx: context.WithoutCancel(t.ctx), gate: t.gate}
 }
 
-// Sleep waits between two looks at the hardware.
-func (t *Task) Sleep(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-t.ctx.Done():
-		return t.ctx.Err()
-	}
-}
-
 // StuckError is a call that has not come back. The GPU stays closed until it
 // does, because such calls cannot be cancelled.
 type StuckError struct {

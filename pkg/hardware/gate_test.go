@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // hold enters the gate with a call that lasts until release is closed.
@@ -51,7 +53,7 @@ func leftBehind(t *testing.T) {
 		_, _ = Ask(task, "First", func() (int, error) { cancel(); <-release; return 1, nil })
 		_, err := Ask(task, "Second", func() (int, error) { t.Error("called after the end"); return 2, nil })
 		undone, undoErr := Ask(task.Undoing(), "Undo", func() (int, error) { return 3, nil })
-		ended <- errors.Join(err, undoErr, task.Sleep(time.Hour))
+		ended <- errors.Join(err, undoErr, sleep.For(task.Context(), time.Hour))
 		assert.Equal(t, 3, undone)
 		return 0, err
 	})

@@ -92,7 +92,6 @@ type Config struct {
 	beforeStep func(context.Context, ledger.Record, *steps.Step)
 }
 
-// proc is the host's /proc.
 func (c *Config) proc() string { return cmp.Or(c.procRoot, "/proc") }
 
 // defaultLookInterval is how often the GPUs are checked.

@@ -30,7 +30,6 @@ func (m *monitor) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	})
 }
 
-// desiredOf returns the desired state of one GPU.
 func (m *monitor) desiredOf(g *gpu.GPU) profile.Desired {
 	if c, ok := m.desired[g.PCIAddress]; ok {
 		return c
@@ -41,7 +40,6 @@ func (m *monitor) desiredOf(g *gpu.GPU) profile.Desired {
 	return profile.Default()
 }
 
-// readDesired computes the desired state of all GPUs.
 func (m *monitor) readDesired(ctx context.Context) {
 	sources := profile.Sources{Undecided: m.applied.Undecided(), Current: m.sharing.LookUp}
 	sources.Applied, sources.Layouts = m.applied.AppliedLayouts()

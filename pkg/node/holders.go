@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // heldShares returns the shares of a GPU in the records of claims, including those that another
@@ -32,10 +33,7 @@ func (c *claims) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 // holdingClaims lists the claims that hold devices, including those whose records cannot be used
 // now.
 func (c *claims) holdingClaims() []ledger.ClaimRef {
-	var all []ledger.ClaimRef
-	for _, r := range ledger.InUse(c.records.List()) {
-		all = append(all, r.Claim)
-	}
+	all := lists.Map(ledger.InUse(c.records.List()), func(r ledger.Record) ledger.ClaimRef { return r.Claim })
 	for _, n := range c.records.Unusable() {
 		all = append(all, n.Claim)
 	}

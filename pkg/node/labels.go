@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// writeLabels updates the node's labels.
 func (p *plugin) writeLabels(ctx context.Context) {
 	var labels map[string]string
 	if p.node.IsManaged() {

@@ -42,7 +42,6 @@ type plugin struct {
 	labels *inventory.Labeler
 }
 
-// outcome is how a run of the plugin ended.
 type outcome int
 
 const (
@@ -255,7 +254,6 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchGPUs checks the GPUs at intervals until ctx ends.
 func (p *plugin) watchGPUs(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, p.lookInterval(), false, func(ctx context.Context) (bool, error) {
 		p.monitor.check(ctx)

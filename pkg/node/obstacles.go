@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // obstaclesTimeout is how long finding obstacles waits for a GPU.
@@ -107,13 +108,7 @@ func shortNames(gpuID string, devices []string) string {
 
 // byReason returns one obstacle for each kind and reason.
 func byReason(all []gpu.Obstacle) []gpu.Obstacle {
-	var first []gpu.Obstacle
-	for _, o := range all {
-		if !slices.ContainsFunc(first, func(f gpu.Obstacle) bool { return f.Kind == o.Kind && f.Reason == o.Reason }) {
-			first = append(first, o)
-		}
-	}
-	return first
+	return lists.UnionFunc(nil, func(a, b gpu.Obstacle) bool { return a.Kind == b.Kind && a.Reason == b.Reason }, all...)
 }
 
 // devicesOf lists the devices that have an obstacle's kind and reason.

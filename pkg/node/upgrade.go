@@ -34,7 +34,6 @@ type vendorWatch struct {
 	unknown string
 }
 
-// healthWatch is a running WatchHealth.
 type healthWatch struct {
 	cancel context.CancelFunc
 	// ended is closed when WatchHealth has returned.

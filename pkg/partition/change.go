@@ -48,7 +48,6 @@ func whatChanges(steps []profile.Step) string {
 	return strings.Join(texts, ", ")
 }
 
-// count counts the placements of each profile, in their order.
 func count(placements []gpu.Placement) string {
 	var order []string
 	n := map[string]int{}

@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -60,11 +61,7 @@ func OfGPU(err error, pciAddress string) (of []error) {
 type several []error
 
 func (s several) Error() string {
-	texts := make([]string, len(s))
-	for i, err := range s {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
+	return strings.Join(lists.Map(s, error.Error), "; ")
 }
 
 func (s several) Unwrap() []error { return s }
@@ -136,10 +133,7 @@ func failed(err error) v1beta1.Task {
 
 // refusal says why changes must not be made.
 func (n *Node) refusal(changes profile.Changes) error {
-	var errs []error
-	for _, r := range changes.Refused {
-		errs = append(errs, about(unfit(r.Why), r.GPU))
-	}
+	errs := lists.Map(changes.Refused, func(r profile.RefusedError) error { return about(unfit(r.Why), r.GPU) })
 	if step := memoryStep(changes); step != nil && !n.MemoryModes {
 		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryPartitions.enabled=true allows", step))
 		errs = append(errs, about(err, withMemoryStep(changes)...))
@@ -154,7 +148,6 @@ func (n *Node) refusal(changes profile.Changes) error {
 	return join(errs...)
 }
 
-// inTheWay names the claims that hold devices that have to change.
 func inTheWay(changes profile.Changes) error {
 	var errs []error
 	for _, c := range changes.GPUs {
@@ -186,11 +179,7 @@ func (n *Node) lostInTheWay(changes profile.Changes) error {
 }
 
 func byClaims(holders []profile.Holder) string {
-	texts := make([]string, len(holders))
-	for i, h := range holders {
-		texts[i] = fmt.Sprintf("claim %s (%s)", h.Claim, h.Device)
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(lists.Map(holders, func(h profile.Holder) string { return fmt.Sprintf("claim %s (%s)", h.Claim, h.Device) }), ", ")
 }
 
 // leftOver describes what remains to be done.

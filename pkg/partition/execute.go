@@ -222,7 +222,6 @@ func (g *group) changes(ctx context.Context, held []ledger.Record) (profile.Chan
 	return changes, nil
 }
 
-// ofVendor counts the GPUs of a vendor.
 func (n *Node) ofVendor(v gpu.Vendor) int {
 	count := 0
 	for _, g := range n.present() {

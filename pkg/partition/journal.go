@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -83,7 +84,6 @@ type previous struct {
 	Before  map[string]gpu.Modes `json:"modesBefore,omitempty"`
 }
 
-// reopen returns the journal as if Applied were still being applied.
 func (in journal) reopen() journal {
 	given := in.Applied
 	in.Applied, in.Applying, in.Before, in.Previous = in.Previous.Applied, &given, in.Previous.Before, nil
@@ -102,13 +102,7 @@ func (in *journal) ours(gpuID string) []gpu.Placement {
 }
 
 func union(a, b []gpu.Placement) []gpu.Placement {
-	all := slices.Clone(a)
-	for _, p := range b {
-		if !slices.ContainsFunc(all, func(q gpu.Placement) bool { return q.Name() == p.Name() }) {
-			all = append(all, p)
-		}
-	}
-	return all
+	return lists.UnionFunc(slices.Clone(a), func(p, q gpu.Placement) bool { return p.Name() == q.Name() }, b...)
 }
 
 // begin returns the journal when the application of a profile begins.
@@ -139,7 +133,6 @@ func (in journal) begin(to resolvedProfile, now map[string]gpu.Modes) journal {
 	return in
 }
 
-// done returns the journal when a GPU has a layout.
 func (in journal) done(gpuID string, layout profile.Layout) journal {
 	in = in.clone()
 	if in.Layouts == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -219,9 +220,5 @@ func holdersOf(gpuID string, records []ledger.Record) []profile.Holder {
 }
 
 func addresses(gpus []gpu.GPU) []string {
-	all := make([]string, len(gpus))
-	for i := range gpus {
-		all[i] = gpus[i].PCIAddress
-	}
-	return all
+	return lists.Map(gpus, func(g gpu.GPU) string { return g.PCIAddress })
 }

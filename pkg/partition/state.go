@@ -145,7 +145,6 @@ func (s *State) refresh() (journal, error) {
 	return s.now, nil
 }
 
-// update changes the journal. The file is written before the change is visible.
 func (s *State) update(change func(journal) journal) error {
 	s.write.Lock()
 	defer s.write.Unlock()

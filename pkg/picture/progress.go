@@ -47,13 +47,13 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, requested cluster.Requested, unrea
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
 	switch {
-	case n.Source == v1beta1.FromLabel:
+	case n.Desired.Source == v1beta1.FromLabel:
 		return ", named by the node's label " + n.Label
-	case n.Source == v1beta1.FromSpec:
+	case n.Desired.Source == v1beta1.FromSpec:
 		return ", named by the GPUNode's spec.profileName"
-	case n.Source == v1beta1.FromPlan:
-		return ", given by PartitionPlan " + n.Plan
-	case n.Source == v1beta1.FromDefault:
+	case n.Desired.Source == v1beta1.FromPlan:
+		return ", given by PartitionPlan " + n.Desired.PlanName
+	case n.Desired.Source == v1beta1.FromDefault:
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""
@@ -84,7 +84,7 @@ func count(nodes []string) string {
 func DrawSwitches(p *Page, n *v1beta1.GPUNode, now time.Time) {
 	switch far := cluster.ProgressOf(n); {
 	case far.Switching():
-		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", n.Name, cluster.ProfileName(far.From), cluster.ProfileName(far.To), far.Doings(now)), Normal)
+		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", n.Name, cluster.ProfileName(far.Switch.From.ProfileName), cluster.ProfileName(far.Switch.To.ProfileName), far.Doings(now)), Normal)
 		p.Blank()
 	case far.State == v1beta1.Failed:
 		p.Wrap("", n.Name+": "+far.Failure(now), Normal)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // NodeGPU is the state of a GPU of a node, as Changes are computed from it.
@@ -174,7 +175,6 @@ func (c *differ) mustLeave(which func(gpu.Placement) bool) {
 	}
 }
 
-// keeps returns the names of the devices that do not change.
 func (c *differ) keeps() []string {
 	var names []string
 	for _, h := range c.Held {
@@ -197,10 +197,7 @@ func everything(gpu.Placement) bool { return true }
 
 // Vendors returns the vendors of GPUs, each once.
 func Vendors(gpus []NodeGPU) []gpu.Vendor {
-	var all []gpu.Vendor
-	for i := range gpus {
-		all = append(all, gpus[i].Vendor)
-	}
+	all := lists.Map(gpus, func(n NodeGPU) gpu.Vendor { return n.Vendor })
 	slices.Sort(all)
 	return slices.Compact(all)
 }

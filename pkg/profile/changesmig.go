@@ -83,7 +83,6 @@ func (c *differ) remove(exact bool) {
 	}
 }
 
-// inLayout reports whether the placement is a static partition of the layout.
 func (c *differ) inLayout(p gpu.Placement) bool {
 	return c.To.Partitioning == PartitioningStatic &&
 		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // noDevice is the kind of an extended resource that means no device.
@@ -76,10 +77,9 @@ const MIGResourcePrefix = "nvidia.com/mig-"
 
 // SharedPartitions returns the profiles of partitions that are shared, and how.
 func (d Desired) SharedPartitions() []SharedPartition {
-	var all []SharedPartition
-	for _, profile := range d.Partitions {
-		all = append(all, SharedPartition{Profile: profile, Bases: d.PartitionBases})
-	}
+	all := lists.Map(d.Partitions, func(profile string) SharedPartition {
+		return SharedPartition{Profile: profile, Bases: d.PartitionBases}
+	})
 	if r := d.meaning(); r.Device == v1beta1.DeviceAutoReplica && !slices.Contains(d.Partitions, r.Profile) {
 		all = append(all, SharedPartition{Profile: r.Profile, Bases: []gpu.Basis{gpu.ByFraction}})
 	}
@@ -106,10 +106,7 @@ type SharedPartition struct {
 func (s Layout) partitions() []string {
 	switch {
 	case s.Partitioning == PartitioningStatic:
-		var profiles []string
-		for _, p := range s.Static {
-			profiles = append(profiles, p.Profile)
-		}
+		profiles := lists.Map(s.Static, func(p gpu.Placement) string { return p.Profile })
 		slices.Sort(profiles)
 		return slices.Compact(profiles)
 	case s.Partitioning == PartitioningDynamic && s.NoWhole:

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
-// part is a number of partitions of one profile.
 type part struct {
 	// Profile is the full name ("1g.10gb"), or one without memory ("1g"); see
 	// fullProfile.
@@ -113,9 +113,5 @@ func room(g *gpu.GPU, beside []part, profile string) string {
 }
 
 func listParts(parts []part) string {
-	texts := make([]string, len(parts))
-	for i, p := range parts {
-		texts[i] = p.String()
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(lists.Map(parts, part.String), ", ")
 }

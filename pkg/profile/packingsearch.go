@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // searcher enumerates the sets of placements that can exist together and contain all parts, and
@@ -89,10 +90,7 @@ func newSearcher(g *gpu.GPU, parts []part, there []gpu.Partition) *searcher {
 		if p.Type != gpu.TypeMIG || profile < 0 {
 			continue
 		}
-		takes := make([]int64, len(counters))
-		for j, name := range counters {
-			takes[j] = p.Consumes[name]
-		}
+		takes := lists.Map(counters, func(name string) int64 { return p.Consumes[name] })
 		exists := slices.ContainsFunc(there, func(q gpu.Partition) bool { return q.Complete && q.Is(*p) })
 		s.candidates = append(s.candidates, candidate{placement: p, profile: profile, takes: takes, exists: exists})
 	}

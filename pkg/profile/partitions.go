@@ -73,7 +73,6 @@ func (c *compiler) staticPartitions(path string, all []v1beta1.StaticPartition) 
 	}
 }
 
-// migProfile checks how a MIG profile is spelt: the memory may be left out.
 func (c *compiler) migProfile(path, profile string) {
 	lower := strings.ToLower(profile)
 	switch {

@@ -19,7 +19,6 @@ type Profile struct {
 	rules []rule
 }
 
-// rule has the desired state of the GPUs that it selects.
 type rule struct {
 	// path is the path of the rule in the profile, for errors.
 	path string

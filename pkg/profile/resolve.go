@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -48,7 +49,6 @@ type Existing struct {
 	Layout Layout
 }
 
-// resolver collects what does not fit.
 type resolver struct {
 	there func(pciAddress string) Existing
 	// told has the names of the GPUs of each problem, in PCI order. order has the problems in
@@ -169,7 +169,6 @@ func (r *resolver) unchanged(g *gpu.GPU, memory memoryChoice) Layout {
 	return s
 }
 
-// mig is the layout of an NVIDIA GPU.
 func (r *resolver) mig(g *gpu.GPU, path string, m *v1beta1.MIG) Layout {
 	var s Layout
 	capable := len(MIGProfiles(g)) > 0
@@ -228,7 +227,6 @@ func asParts(partitions []v1beta1.StaticPartition) []part {
 	return parts
 }
 
-// xcp is the layout of an AMD GPU. The memory mode holds for all GPUs of the node.
 func (r *resolver) xcp(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	var wanted v1beta1.XCP
 	path := ""
@@ -265,12 +263,7 @@ func instead(g *gpu.GPU, compute string, legal []string) string {
 	if len(legal) == 1 {
 		text = legal[0] + " does"
 	}
-	var memory []string
-	for _, m := range slices.Sorted(maps.Keys(g.Modes)) {
-		if slices.Contains(g.Modes[m], compute) {
-			memory = append(memory, m)
-		}
-	}
+	memory := lists.Filter(slices.Sorted(maps.Keys(g.Modes)), func(m string) bool { return slices.Contains(g.Modes[m], compute) })
 	if len(memory) == 0 {
 		return text + ", and the GPU has no " + compute
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// selector selects GPUs. An empty list selects all.
 type selector struct {
 	vendor    gpu.Vendor
 	mig       v1beta1.MIGSupport
@@ -29,7 +28,6 @@ func (s *selector) everything() bool {
 	return s.vendor == "" && s.mig == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
-// selects reports whether a GPU matches, regardless of count.
 func (s *selector) selects(g *gpu.GPU) bool {
 	return (s.vendor == "" || s.vendor == g.Vendor) &&
 		(s.mig == "" || s.mig == migSupport(g)) &&
@@ -60,7 +58,6 @@ func hasID(g *gpu.GPU, id string) bool {
 // pciIDs matches PCI IDs as mig-parted writes them.
 var pciIDs = regexp.MustCompile(`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`)
 
-// normalizeID spells PCI IDs as in gpu.GPU: "0x233010DE".
 func normalizeID(id string) string {
 	return strings.ReplaceAll(strings.ToUpper(id), "0X", "0x")
 }

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 const (
@@ -49,7 +50,6 @@ func (c Desired) ShareDevices(g *gpu.GPU, limits bool) ([]gpu.Placement, error) 
 	return append(parts, whole...), errors.Join(partsErr, wholeErr)
 }
 
-// shareable says why a GPU cannot have any shares.
 func shareable(g *gpu.GPU, c Desired) error {
 	switch {
 	case c.Strategy == gpu.MPS && g.Vendor != gpu.NVIDIA:
@@ -128,11 +128,7 @@ func sharesOf(g *gpu.GPU, c Desired, base gpu.Placement, s gpu.Sharing, bases []
 		return nil, fmt.Errorf("GPU %s: %s has %d MiB to share besides the memory of MPS servers (%d MiB), too little for the %d replicas of profile %q: it is not shared",
 			g.Name(), base.Name(), max(0, base.Memory/gpu.MiB), kept/gpu.MiB, s.Replicas, c.Profile)
 	}
-	shares := make([]gpu.Placement, 0, len(bases))
-	for _, by := range bases {
-		shares = append(shares, gpu.ShareOf(base, by, s))
-	}
-	return shares, nil
+	return lists.Map(bases, func(by gpu.Basis) gpu.Placement { return gpu.ShareOf(base, by, s) }), nil
 }
 
 // keptByMPS returns the memory of the MPS servers of a GPU: with the strategy MPS there is one,

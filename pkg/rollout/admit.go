@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
-// limits are the limits of a rollout.
 type limits struct {
 	// unavailable is how many nodes may be switching.
 	unavailable int

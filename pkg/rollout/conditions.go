@@ -66,7 +66,6 @@ func (e *evaluation) estimate() {
 	s.EstimatedCompletionTime = &at
 }
 
-// describe sets the conditions.
 func (e *evaluation) describe() {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
@@ -86,12 +85,12 @@ func (e *evaluation) describe() {
 		set(names.ConditionPaused, false, names.ReasonNone, "")
 	}
 	if s := e.Status.Stopped; s != nil {
-		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", nodes(int(s.FailedNodeCount)), s.Revision))
+		set(names.ConditionStopped, true, names.ReasonTooManyFailures, fmt.Sprintf("%s failed with revision %d", text.Count(int(s.FailedNodeCount), "node"), s.Revision))
 	} else {
 		set(names.ConditionStopped, false, names.ReasonNone, "")
 	}
 	if n := len(e.tally.failed); n > 0 {
-		set(names.ConditionDegraded, true, names.ReasonNodesFailed, nodes(int(e.tally.counts.Failed))+" failed: status.failedNodes says why")
+		set(names.ConditionDegraded, true, names.ReasonNodesFailed, text.Count(int(e.tally.counts.Failed), "node")+" failed: status.failedNodes says why")
 	} else {
 		set(names.ConditionDegraded, false, names.ReasonNone, "")
 	}
@@ -107,7 +106,7 @@ func (e *evaluation) describe() {
 func (e *evaluation) progress() (moves bool, reason, message string) {
 	s := &e.Status
 	c := &s.NodeCounts
-	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodes(e.tally.eligible()), has(e.tally.eligible()), ptr.Deref(s.TargetRevision, 0))
+	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, text.Count(e.tally.eligible(), "node"), has(e.tally.eligible()), ptr.Deref(s.TargetRevision, 0))
 	over := e.target() != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
 	switch {
 	case e.Invalid != "":
@@ -147,14 +146,6 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 		return true, names.ReasonRollingOut, have
 	}
 	return false, names.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now: %d are set aside, %d are not ready", have, c.SetAside, c.NotReady)
-}
-
-// nodes formats a number of nodes.
-func nodes(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
 }
 
 // clock formats a time that can be days away.

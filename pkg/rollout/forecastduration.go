@@ -84,7 +84,6 @@ func (c *schedule) limitZones(in ForecastInput, l *v1beta1.TopologyLimit) {
 	}
 }
 
-// start starts as many nodes as the limits allow, and returns the others.
 func (c *schedule) start(waiting []ForecastNode, now time.Time) (rest []ForecastNode) {
 	for i, n := range waiting {
 		if len(c.running) >= c.limit {

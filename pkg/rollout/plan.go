@@ -167,7 +167,7 @@ func (e *evaluation) stoppedText() string {
 		names = append(names, f.NodeName+": "+f.Reason)
 	}
 	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		nodes(e.tally.failures), *e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
+		text.Count(e.tally.failures, "node"), *e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
 }
 
 // resolve resolves the steps. An undo has only one.
@@ -279,7 +279,6 @@ func (e *evaluation) look() {
 	e.Wake = Earliest(e.Wake, changes)
 }
 
-// admit admits as many nodes as may start now.
 func (e *evaluation) admit() {
 	if !e.open {
 		return

@@ -7,12 +7,12 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // keptRevisions is the length of the history of a plan.
 const keptRevisions = 6
 
-// target returns the target, or nil if there is none.
 func (e *evaluation) target() *v1beta1.PlanRevision { return Target(&e.Status) }
 
 // Target returns the revision that the nodes of a plan get, or nil if there is none.
@@ -27,12 +27,7 @@ func Stopped(s *v1beta1.PartitionPlanStatus) bool {
 
 // Revision finds a revision in the history of a plan, or nil if it is not there.
 func Revision(s *v1beta1.PartitionPlanStatus, number int64) *v1beta1.PlanRevision {
-	for i := range s.History {
-		if s.History[i].Revision == number {
-			return &s.History[i]
-		}
-	}
-	return nil
+	return lists.Find(s.History, func(p *v1beta1.PlanRevision) bool { return p.Revision == number })
 }
 
 // NewestHash returns the hash of the newest revision of a plan, if there is one. The profile may have the
@@ -69,7 +64,6 @@ func rejected(spec *v1beta1.PartitionPlanSpec, s *v1beta1.PartitionPlanStatus) b
 	return u != nil && u.Means(Revision(s, s.Revision))
 }
 
-// undo follows spec.rejected.
 func (e *evaluation) undo() {
 	to := LastComplete(&e.Status)
 	if f := e.Spec.Rejected.Fallback; f != nil {
@@ -98,12 +92,9 @@ func (e *evaluation) forget() {
 
 // LastComplete returns the newest earlier revision that was complete and not rejected, or nil.
 func LastComplete(s *v1beta1.PartitionPlanStatus) *v1beta1.PlanRevision {
-	for i := range s.History {
-		if r := &s.History[i]; r.Revision < s.Revision && r.CompletionTime != nil && !r.Rejected {
-			return r
-		}
-	}
-	return nil
+	return lists.Find(s.History, func(r *v1beta1.PlanRevision) bool {
+		return r.Revision < s.Revision && r.CompletionTime != nil && !r.Rejected
+	})
 }
 
 // goBack returns the nodes from the newest revision to an earlier one. Without one, the plan gives them

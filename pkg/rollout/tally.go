@@ -57,7 +57,6 @@ type tally struct {
 // eligible returns how many nodes can get the target.
 func (t *tally) eligible() int { return int(t.counts.Selected - t.counts.Overridden) }
 
-// add counts a node.
 func (t *tally) add(n *Node) {
 	t.counts.Selected++
 	if !n.Wake.IsZero() && (t.wake.IsZero() || n.Wake.Before(t.wake)) {
@@ -140,7 +139,6 @@ func (t *tally) move(n *Node) {
 	t.inZones(n, t.zones)
 }
 
-// inZones counts a node in each of its zones.
 func (t *tally) inZones(n *Node, counts map[domain]int) {
 	for i := range t.topology {
 		counts[domainOf(&t.topology[i], n.Labels)]++
@@ -163,7 +161,6 @@ func (n *Node) setAside(target string) bool {
 	return n.Aside && n.Desired == target && !n.broken()
 }
 
-// fails counts a failed node.
 func (t *tally) fails(n *Node, counts bool, reason, message string) {
 	t.counts.Failed++
 	if counts {
@@ -190,7 +187,6 @@ func listed(all []v1beta1.PlanNode) []v1beta1.PlanNode {
 	return all[:min(len(all), mostListed)]
 }
 
-// count counts nodes.
 func count(nodes []*Node, target string, since time.Time, topology []v1beta1.TopologyLimit, refusals bool, bad func(*Node) bool) *tally {
 	t := &tally{target: target, since: since, refusals: refusals, bad: bad, topology: topology, zones: map[domain]int{}, sizes: map[domain]int{}}
 	for _, n := range nodes {

@@ -45,16 +45,13 @@ type State struct {
 	later map[string]string
 }
 
-// stateFile is the content of sharing.json.
 type stateFile struct {
 	// GPUs are the settings that are in force, by PCI address.
 	GPUs map[string]settings `json:"gpus"`
 }
 
-// stateFormat is the format of sharing.json.
 var stateFormat = durable.Format{Version: 1, MinReader: 1}
 
-// settings are the settings of a GPU in the file.
 type settings struct {
 	profile.Desired
 	// unknown are keys of a newer version.
@@ -238,7 +235,6 @@ func alike(a, b profile.Desired) bool {
 	return describe(a) == describe(b)
 }
 
-// describe describes settings for messages.
 func describe(c profile.Desired) string {
 	var what []string
 	if c.Shared {

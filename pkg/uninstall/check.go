@@ -155,7 +155,6 @@ func (f *Found) what() string {
 	return resource
 }
 
-// findAll adds the objects of Tranche in the cluster.
 func (c *Config) findAll(ctx context.Context, r *Report) error {
 	type query struct {
 		kind  schema.GroupVersionResource

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // clear removes what the controller has left in the cluster: taints and labels of nodes, then the
@@ -27,16 +28,12 @@ func (c *Config) clear(ctx context.Context) error {
 	return errors.Join(c.deleteProfiles(ctx), c.deleteMaps(ctx), c.deleteTemplates(ctx), c.deleteLeases(ctx))
 }
 
-// clearNodes removes our taint from the nodes, and resumes paused monitoring pods.
 func (c *Config) clearNodes(ctx context.Context) error {
 	marked, err := c.markedNodes(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, name := range namesOf(marked) {
-		errs = append(errs, c.clearNode(ctx, name))
-	}
+	errs := lists.Map(namesOf(marked), func(name string) error { return c.clearNode(ctx, name) })
 	return errors.Join(errs...)
 }
 
@@ -123,7 +120,6 @@ const (
 	ofProjects = names.LabelCreatedFrom + "=" + names.CreatedFromConfigMap
 )
 
-// deleteProfiles deletes the PartitionProfiles that the controller created.
 func (c *Config) deleteProfiles(ctx context.Context) error {
 	var errs []error
 	for _, selector := range []string{ofChart, ofProjects} {
@@ -155,7 +151,6 @@ func (c *Config) findTemplates(ctx context.Context) ([]metav1.ObjectMeta, error)
 	}), err
 }
 
-// deleteGPUNodes deletes all GPUNodes.
 func (c *Config) deleteGPUNodes(ctx context.Context) error {
 	all, err := c.find(ctx, gpuNodesKind, metav1.NamespaceAll, metav1.ListOptions{}, 0)
 	if err := errors.Join(err, c.deleteFound(ctx, gpuNodesKind, all)); err != nil || len(all) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // page is the number of objects to read at once.
@@ -34,7 +35,6 @@ var (
 // published selects the ResourceSlices of the driver.
 var published = metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + names.DriverName}
 
-// labeled selects by labels.
 func labeled(selector string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: selector} }
 
 // find returns names, labels, annotations and owners of the objects of a kind, in a namespace or, if
@@ -87,7 +87,6 @@ func (c *Config) deleteOne(ctx context.Context, kind schema.GroupVersionResource
 	return c.Objects.Resource(kind).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{})
 }
 
-// pages reads one page after the other. read returns the continue token, or "" after the last page.
 func pages(ctx context.Context, read func(ctx context.Context, next string) (string, error)) error {
 	one := func(next string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -111,16 +110,12 @@ func name(o *metav1.ObjectMeta) string {
 }
 
 func namesOf(found []metav1.ObjectMeta) (all []string) {
-	for i := range found {
-		all = append(all, found[i].Name)
-	}
-	return all
+	return lists.Map(found, func(o metav1.ObjectMeta) string { return o.Name })
 }
 
 // few is the maximum number of objects of a kind to name.
 const few = 5
 
-// first returns the first names.
 func first(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
@@ -128,5 +123,4 @@ func first(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// some returns the number of names and the first ones.
 func some(names []string) string { return fmt.Sprintf("%d (%s)", len(names), first(names)) }

@@ -43,7 +43,6 @@ func (c *Config) refuse(ctx context.Context) error {
 	return c.refuseIfSilent(ctx)
 }
 
-// refuseIfHeld returns an error with the holders if pods hold GPUs.
 func (c *Config) refuseIfHeld(ctx context.Context) error {
 	holders, err := c.holders(ctx)
 	if err != nil || len(holders) == 0 {
@@ -74,7 +73,6 @@ func (c *Config) refuseIfHeldMeanwhile(ctx context.Context) error {
 // intermediate state.
 var changing = []v1beta1.State{v1beta1.Applying, v1beta1.Rebooting, v1beta1.RollingBack}
 
-// refuseIfSwitched returns an error if GPUs of a node are being changed.
 func (c *Config) refuseIfSwitched(ctx context.Context) error {
 	var b strings.Builder
 	err := pages(ctx, func(ctx context.Context, next string) (string, error) {

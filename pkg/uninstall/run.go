@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
@@ -83,10 +84,7 @@ func (c *Config) Find(ctx context.Context, namespace string) (bool, error) {
 		c.name(&sets.Items[0])
 		return true, nil
 	}
-	var found []string
-	for i := range sets.Items {
-		found = append(found, sets.Items[i].Namespace+"/"+sets.Items[i].Name)
-	}
+	found := lists.Map(sets.Items, func(d appsv1.DaemonSet) string { return d.Namespace + "/" + d.Name })
 	return false, fmt.Errorf("there are several installations: DaemonSets %s; choose one by --namespace", strings.Join(found, ", "))
 }
 
@@ -166,7 +164,6 @@ func (c *Config) podsOf(ctx context.Context, components ...string) ([]string, er
 	return namesOf(pods), err
 }
 
-// removePlugins deletes the plugins, and waits until they have ended and nothing is published.
 func (c *Config) removePlugins(ctx context.Context) error {
 	sets := c.Client.AppsV1().DaemonSets(c.Namespace)
 	// In the foreground, so that the DaemonSet exists, and is being deleted, when its pods end.

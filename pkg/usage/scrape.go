@@ -153,7 +153,6 @@ func (r Reader) plugins(ctx context.Context, selector string) (pods []corev1.Pod
 
 func newer(a, b *corev1.Pod) bool { return a.CreationTimestamp.After(b.CreationTimestamp.Time) }
 
-// node reads the plugin of a node.
 func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 	rows, err := r.rows(ctx, pod)
 	switch {
@@ -212,7 +211,6 @@ func (r Reader) proxied(ctx context.Context, pod *corev1.Pod, query url.Values) 
 	return request.Stream(ctx)
 }
 
-// port is the number of the port with the metrics.
 func port(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {

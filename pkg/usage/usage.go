@@ -111,7 +111,6 @@ func NodeOf(name string, rows []Row) Node {
 	return n
 }
 
-// partition reports whether a row is of a partition, or of a share of one.
 func (r *Row) partition() bool {
 	return r.Instance != "" || r.Profile != "" || r.ParentUUID != "" && r.ParentUUID != r.UUID
 }

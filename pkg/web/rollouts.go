@@ -87,7 +87,7 @@ func (s *Server) moving(n *overview.Node, state g.Node, more ...g.Node) g.Node {
 	return h.Li(h.Class("card"),
 		h.Header(
 			h.H3(h.A(h.Href(s.at("nodes", n.Name)), g.Text(n.Name))), state,
-			badge(cluster.ProfileName(n.Profile.From)+" → "+cluster.ProfileName(n.Profile.To)),
+			badge(cluster.ProfileName(n.Profile.Switch.From.ProfileName)+" → "+cluster.ProfileName(n.Profile.Switch.To.ProfileName)),
 		),
 		g.Group(more),
 	)

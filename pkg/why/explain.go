@@ -212,7 +212,7 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 		gpuID := cluster.GPUOf(h.Device)
 		if far := m.Progress(h.Pool); far != nil && far.KeepsOff(gpuID) {
 			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				gpuID, text.Profile(far.To), far.During(now))
+				gpuID, text.Profile(far.Switch.To.ProfileName), far.During(now))
 		}
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -21,10 +22,7 @@ func (in *OwnerInput) explainClaim() *OwnerExplanation {
 	e := &OwnerExplanation{Namespace: c.Namespace, Kind: KindResourceClaim, Name: c.Name}
 	users := in.users(c)
 	e.Groups = grouped(users)
-	var names []string
-	for _, p := range users {
-		names = append(names, p.Name)
-	}
+	names := lists.Map(users, func(p *corev1.Pod) string { return p.Name })
 	switch {
 	case c.DeletionTimestamp != nil && len(c.Status.ReservedFor) > 0:
 		e.say(Terminating, "%s is being deleted, when its pods have ended: %s.", e.who(), text.List(reservedFor(c), maxNamed))
@@ -69,19 +67,13 @@ func (in *OwnerInput) users(c *resourceapi.ResourceClaim) []*corev1.Pod {
 }
 
 func reservedFor(c *resourceapi.ResourceClaim) []string {
-	var out []string
-	for _, r := range c.Status.ReservedFor {
-		out = append(out, r.Name)
-	}
-	return out
+	return lists.Map(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) string { return r.Name })
 }
 
-// devicesOf returns the devices of a claim as text.
 func devicesOf(c *resourceapi.ResourceClaim) string {
-	var out []string
-	for _, r := range c.Status.Allocation.Devices.Results {
-		out = append(out, fmt.Sprintf("%s of %s", r.Device, r.Pool))
-	}
+	out := lists.Map(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) string {
+		return fmt.Sprintf("%s of %s", r.Device, r.Pool)
+	})
 	if len(out) == 0 {
 		return "been allocated without devices"
 	}

@@ -52,7 +52,6 @@ func (in *OwnerInput) facts() facts {
 	}
 }
 
-// creator adds an object that creates pods.
 func (f facts) creator(kind string, o metav1.Object) facts {
 	f.creators = append(f.creators, o.GetUID())
 	f.about = append(f.about, kind+"/"+o.GetName())

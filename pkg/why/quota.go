@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -116,11 +117,7 @@ func extendedResources(classes []resourceapi.DeviceClass) map[string]string {
 
 // quotaText returns a sentence for several exceeded limits.
 func quotaText(all []QuotaUsed) string {
-	var texts []string
-	for _, u := range all {
-		texts = append(texts, u.String())
-	}
-	return text.Capital(strings.Join(texts, "; ")) + "."
+	return text.Capital(strings.Join(lists.Map(all, QuotaUsed.String), "; ")) + "."
 }
 
 // templateQuota returns what the pod's claims from templates count towards quotas.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -18,10 +19,7 @@ import (
 // gated explains a pod with scheduling gates.
 func (e *Explanation) gated(in *Input) {
 	e.State = Gated
-	var gates []string
-	for _, g := range in.Pod.Spec.SchedulingGates {
-		gates = append(gates, g.Name)
-	}
+	gates := lists.Map(in.Pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) string { return g.Name })
 	e.Summary = fmt.Sprintf("%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
 		e.who(), strings.Join(gates, ", "))
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()))...)

@@ -23,7 +23,6 @@ func devicesCommand() *cobra.Command {
 	}
 }
 
-// listDevices prints the device nodes of GPUs below a root directory.
 func listDevices(out io.Writer, root string) error {
 	var found []string
 	for _, pattern := range deviceNodes {

@@ -47,7 +47,6 @@ func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory, the same path here and on the host")
 }
 
-// byteSize is a flag that takes an amount of memory as Kubernetes writes it.
 type byteSize int64
 
 // leastSize is the least that a byteSize can be.

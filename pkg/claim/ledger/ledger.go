@@ -262,7 +262,6 @@ func sharePage(path string) ([]byte, error) {
 	return unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// get returns the number of changes so far.
 func (g *generation) get() uint64 {
 	if count := g.count.Load(); count != nil {
 		return count.Load()

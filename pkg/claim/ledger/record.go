@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Format is the format of records.
@@ -71,11 +72,7 @@ func ClaimOf(uid types.UID) types.UID {
 
 // PodNames returns the names of the pods.
 func (r Record) PodNames() []string {
-	names := make([]string, len(r.Pods))
-	for i, pod := range r.Pods {
-		names[i] = pod.Name
-	}
-	return names
+	return lists.Map(r.Pods, func(pod Pod) string { return pod.Name })
 }
 
 // ClaimRef identifies a ResourceClaim.

@@ -134,7 +134,6 @@ func mostClients(p gpu.Placement) int64 {
 	return int64(p.Share.MaxClients)
 }
 
-// plus adds two amounts.
 func plus(a, b gpu.Amount) gpu.Amount {
 	return gpu.Amount{Memory: a.Memory + b.Memory, Fraction: a.Fraction + b.Fraction, Compute: a.Compute + b.Compute, Clients: a.Clients + b.Clients}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Op is what a step does.
@@ -199,12 +200,7 @@ func checkForeign(s Situation) error {
 
 // RecordOf returns the record that a partition was created for; nil if there is none.
 func RecordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
-	for i := range records {
-		if madeFor(part, &records[i]) {
-			return &records[i]
-		}
-	}
-	return nil
+	return lists.Find(records, func(r *ledger.Record) bool { return madeFor(part, r) })
 }
 
 // IsStatic reports whether a profile keeps a partition.

@@ -85,7 +85,6 @@ func (p pods) edit(r Result) error {
 	return nil
 }
 
-// valueOf returns the value of a key of an object, or nil.
 func valueOf(n *yamlv3.Node, key string) *yamlv3.Node {
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil
@@ -98,7 +97,6 @@ func valueOf(n *yamlv3.Node, key string) *yamlv3.Node {
 	return nil
 }
 
-// keysOf returns the keys of an object, in order.
 func keysOf(n *yamlv3.Node) (all []string) {
 	if n != nil && n.Kind == yamlv3.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -131,7 +129,6 @@ func appendTo(n *yamlv3.Node, key string, pairs ...string) {
 	list.Content = append(list.Content, item)
 }
 
-// remove removes a key of an object.
 func remove(n *yamlv3.Node, key string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // selections are the annotations by which HAMi selects GPUs, by vendor.
@@ -80,11 +81,7 @@ func translateLong(pod *corev1.PodTemplateSpec, vendors []string) (Result, bool)
 		var terms []claimtemplate.Term
 		for _, c := range choices(pod, vendor) {
 			one, _ := translate(claimtemplate.HAMi, choosing(short, vendor, c))
-			for _, problem := range one.Problems {
-				if !slices.Contains(r.Problems, problem) {
-					r.Problems = append(r.Problems, problem)
-				}
-			}
+			r.Problems = lists.Union(r.Problems, one.Problems...)
 			for _, claim := range one.Claims {
 				if request, err := claimtemplate.Parse(claim.Template); err == nil && string(request.Vendor) == vendor {
 					terms = append(terms, request.Terms...)

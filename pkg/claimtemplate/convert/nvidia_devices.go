@@ -27,7 +27,6 @@ const (
 // others are classes for ComputeDomains, which stay unchanged.
 var others = []string{"compute-domain-default-channel.nvidia.com", "compute-domain-daemon.nvidia.com", "imex.nvidia.com"}
 
-// devices converts the requests, constraints and parameters of a claim.
 func (c *converter) devices(path string, d *resourceapi.DeviceClaim) {
 	for i := range d.Requests {
 		r := &d.Requests[i]

@@ -48,7 +48,6 @@ func translateSelector(expression string, on devices) (string, error) {
 	return out, err
 }
 
-// translator changes an expression in place.
 type translator struct {
 	on       devices
 	make     ast.ExprFactory
@@ -252,7 +251,6 @@ func (t *translator) rename(e ast.Expr, r *reading, name string) {
 
 func (t *translator) text(s string) ast.Expr { return t.make.NewLiteral(0, types.String(s)) }
 
-// literal returns the value of a string literal.
 func literal(e ast.Expr) (string, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false

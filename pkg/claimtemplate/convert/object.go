@@ -115,7 +115,6 @@ func podsIn(n *yamlv3.Node, path string) (all []pods) {
 	return all
 }
 
-// convert changes the pods.
 func (p pods) convert() (Result, claimtemplate.Project, error) {
 	text, err := yamlv3.Marshal(p.node)
 	if err != nil {

@@ -177,20 +177,17 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 	return r, is
 }
 
-// strings returns a variable that is a list of strings.
 func (e evaluated) strings(name string) (all []string) {
 	_ = e.read(name, &all)
 	return all
 }
 
-// count returns the length of a variable that is a list.
 func (e evaluated) count(name string) int {
 	var all []any
 	_ = e.read(name, &all)
 	return len(all)
 }
 
-// containers returns the init containers and the containers.
 func containers(pod *corev1.PodTemplateSpec) (all []Container) {
 	for i := range pod.Spec.InitContainers {
 		all = append(all, Container{Init: true, Index: i, Name: pod.Spec.InitContainers[i].Name, of: &pod.Spec.InitContainers[i]})
@@ -201,7 +198,6 @@ func containers(pod *corev1.PodTemplateSpec) (all []Container) {
 	return all
 }
 
-// claim returns the name of the claim of a container.
 func (c Container) claim(vendor string) string {
 	name := "tranche"
 	if vendor == "amd" {
@@ -213,7 +209,6 @@ func (c Container) claim(vendor string) string {
 	return fmt.Sprintf("%s-%d", name, c.Index)
 }
 
-// path returns the path of a container in a pod.
 func (c Container) path() string {
 	if c.Init {
 		return fmt.Sprintf("/spec/initContainers/%d", c.Index)
@@ -221,12 +216,10 @@ func (c Container) path() string {
 	return fmt.Sprintf("/spec/containers/%d", c.Index)
 }
 
-// limits returns the sorted names of a container's limits.
 func (c Container) limits() []corev1.ResourceName {
 	return slices.Sorted(maps.Keys(c.of.Resources.Limits))
 }
 
-// whole reports whether a quantity is a whole number in a range.
 func whole(q resource.Quantity, least, most int64) bool {
 	n, ok := q.AsInt64()
 	return ok && n >= least && n <= most

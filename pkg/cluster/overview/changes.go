@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -96,8 +97,8 @@ func profileText(n *cluster.Node) string {
 		text += ", " + string(p.State)
 		if p.Doing != "" && p.Switching() {
 			text += ": " + p.Doing
-		} else if p.Message != "" {
-			text += ": " + p.Message
+		} else if p.Switch.Message != "" {
+			text += ": " + p.Switch.Message
 		}
 	}
 	return strings.TrimPrefix(text, ", ")
@@ -148,11 +149,7 @@ func holds(g *cluster.GPU) []string {
 }
 
 func taints(g *cluster.GPU) []string {
-	var out []string
-	for i := range g.Taints {
-		out = append(out, g.Taints[i].String())
-	}
-	return out
+	return lists.Map(g.Taints, cluster.Taint.String)
 }
 
 // difference returns the texts that only the second list has, and those that only the first has.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -84,12 +85,7 @@ func (s *Snapshot) Find(name string) *Node {
 
 // GPU returns a GPU of the node, nil if there is none of the name.
 func (n *Node) GPU(name string) *cluster.GPU {
-	for i := range n.GPUs {
-		if n.GPUs[i].Name == name {
-			return &n.GPUs[i]
-		}
-	}
-	return nil
+	return lists.Find(n.GPUs, func(g *cluster.GPU) bool { return g.Name == name })
 }
 
 // Remarks returns the sentences about the node's profile and its switch.

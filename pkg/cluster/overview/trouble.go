@@ -115,7 +115,7 @@ func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) 
 		is(SwitchFailed, p.Failure(now))
 	case p.State == v1beta1.RollingBack:
 		is(SwitchFailed, p.Doings(now))
-	case p.Switching() && p.Deadline != nil && p.Deadline.Before(now):
+	case p.Switching() && !p.Switch.DeadlineTime.IsZero() && p.Switch.DeadlineTime.Time.Before(now):
 		is(Overdue, p.Doings(now))
 	case p.State == v1beta1.Waiting:
 		is(Pending, "")

@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -43,11 +44,7 @@ func ProductsOf(n *cluster.Node) []Product {
 
 // ModelOf names the GPUs of a node: "8 × NVIDIA H100 80GB HBM3".
 func ModelOf(n *cluster.Node) string {
-	var products []string
-	for _, p := range ProductsOf(n) {
-		products = append(products, p.String())
-	}
-	return cmp.Or(strings.Join(products, ", "), "no GPUs are published")
+	return cmp.Or(strings.Join(lists.Map(ProductsOf(n), Product.String), ", "), "no GPUs are published")
 }
 
 var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)

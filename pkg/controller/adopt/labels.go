@@ -88,7 +88,6 @@ var partitioning = []labels{
 	{project: Nos, keys: []string{names.LabelNos, names.LabelNosOlder}, shared: true, prefix: "nos-"},
 }
 
-// formatOf returns the format of a project's file.
 func formatOf(project Project) formats.Format {
 	for i := range partitioning {
 		if partitioning[i].project == project {
@@ -107,7 +106,6 @@ type name struct {
 
 func (n *name) String() string { return n.label + "=" + n.value }
 
-// same reports whether two labels name the same profile.
 func (n *name) same(o *name) bool {
 	if n.configMap != (ConfigMap{}) || o.configMap != (ConfigMap{}) {
 		return n.configMap == o.configMap && n.value == o.value
@@ -117,7 +115,6 @@ func (n *name) same(o *name) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// object returns the name of the PartitionProfile.
 func (n *name) object() (string, error) {
 	switch {
 	case n.project == own:

@@ -19,7 +19,6 @@ type report struct {
 	follows bool
 }
 
-// reports returns the reports on labels of a node.
 func (c *Config) reports(of map[string]string) (all []report) {
 	for i := range partitioning {
 		l := &partitioning[i]

@@ -248,7 +248,6 @@ func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// forget forgets a namespace.
 func (r *Reconciler) forget(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

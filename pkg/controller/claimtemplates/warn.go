@@ -63,7 +63,6 @@ func (r *Reconciler) warn(pod *corev1.Pod, reason, note string) {
 	}, nil, corev1.EventTypeWarning, reason, "Translate", "%s", text.Note(note))
 }
 
-// forgetPods forgets pods that are gone.
 func (r *Reconciler) forgetPods(namespace string, pods []corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/defrag"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // maxJobs limits the Jobs that are read for one search, because each is read alone. Pods of other Jobs are
@@ -58,11 +58,7 @@ func (d *Defragmenter) check(ctx context.Context, node *v1beta1.GPUNode, pod *co
 	}
 	nodes := []string{node.Name}
 	// Also the nodes of the moves that are done: a replacement may have taken the place of another pod.
-	for _, m := range node.Status.Defragmentation.Moves {
-		if !slices.Contains(nodes, m.ToNodeName) {
-			nodes = append(nodes, m.ToNodeName)
-		}
-	}
+	nodes = lists.Union(nodes, lists.Map(node.Status.Defragmentation.Moves, func(m v1beta1.DefragmentationMove) string { return m.ToNodeName })...)
 	in := d.newInput()
 	for _, name := range nodes {
 		if err := d.readNode(ctx, in, name); err != nil {

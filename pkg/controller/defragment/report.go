@@ -11,13 +11,13 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // maxMessage is the maximum length of an event and of a message, in bytes.
 const maxMessage = 1024
 
-// metrics are the metrics of the defragmentation.
 type metrics struct {
 	ended, evictions *prometheus.CounterVec
 }
@@ -39,7 +39,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// reportStart reports that an attempt has begun.
 func (d *Defragmenter) reportStart(ctx context.Context, node *v1beta1.GPUNode) {
 	a := node.Status.Defragmentation
 	note := fmt.Sprintf("Making room for pod %s/%s by moving pods: %s", a.Pod.Namespace, a.Pod.Name, podNames(a.Moves))
@@ -49,7 +48,6 @@ func (d *Defragmenter) reportStart(ctx context.Context, node *v1beta1.GPUNode) {
 	d.podEvent(a.Pod, names.EventMakingRoom, fmt.Sprintf("Making room on node %s by moving %d of its pods", node.Name, len(a.Moves)))
 }
 
-// reportEnd reports that an attempt has ended.
 func (d *Defragmenter) reportEnd(ctx context.Context, node *v1beta1.GPUNode) {
 	a := node.Status.Defragmentation
 	kind, reason, result := corev1.EventTypeNormal, names.EventDefragmentationSucceeded, names.OutcomeSucceeded
@@ -73,9 +71,6 @@ func (d *Defragmenter) podEvent(pod v1beta1.PodReference, reason, note string) {
 }
 
 func podNames(moves []v1beta1.DefragmentationMove) string {
-	var all []string
-	for _, m := range moves {
-		all = append(all, m.Namespace+"/"+m.Name)
-	}
+	all := lists.Map(moves, func(m v1beta1.DefragmentationMove) string { return m.Namespace + "/" + m.Name })
 	return text.List(all, len(all))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // NodeIndex is the index of claims by the nodes of their devices.
@@ -96,13 +97,7 @@ func OfPod(c *resourceapi.ResourceClaim) bool { return len(podOwners(c)) > 0 }
 
 // podOwners returns the pods that own a claim.
 func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {
-	var owners []metav1.OwnerReference
-	for _, o := range c.OwnerReferences {
-		if o.Kind == "Pod" && o.APIVersion == "v1" {
-			owners = append(owners, o)
-		}
-	}
-	return owners
+	return lists.Filter(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Pod" && o.APIVersion == "v1" })
 }
 
 // ofOnePod reports whether a claim was created for one pod, from a template or for an extended

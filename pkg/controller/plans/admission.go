@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -158,10 +159,7 @@ func (d *Decider) Pending(g *v1beta1.GPUNode, wanted *v1beta1.ProfileSnapshot) *
 		return &state.Pending{Reason: names.ReasonWaitsForPlan, Message: fmt.Sprintf(
 			"PartitionPlan %s gives the node another version of profile %s later", wanted.PlanName, wanted.ProfileName)}
 	case len(stopped) > 0:
-		failed := make([]string, 0, len(stopped))
-		for i := range stopped {
-			failed = append(failed, stopped[i].NodeName+": "+stopped[i].Reason)
-		}
+		failed := lists.Map(stopped, func(p v1beta1.PlanNode) string { return p.NodeName + ": " + p.Reason })
 		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
 			"more nodes failed with %s than may (--max-failures %s): %s", text.Profile(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
 	case s.RequestsTaints():
@@ -198,9 +196,5 @@ func (d *Decider) Switching() (nodes, limit int) {
 func (d *Decider) Plans() []*v1beta1.PartitionPlan {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := make([]*v1beta1.PartitionPlan, 0, len(d.order))
-	for _, p := range d.order {
-		all = append(all, p.PartitionPlan)
-	}
-	return all
+	return lists.Map(d.order, func(p *plan) *v1beta1.PartitionPlan { return p.PartitionPlan })
 }

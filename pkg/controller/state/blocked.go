@@ -70,7 +70,6 @@ func (e *evaluation) boundRetry() {
 	}
 }
 
-// blockedText lists the blockers.
 func (e *evaluation) blockedText() string {
 	texts := make([]string, len(e.Blockers))
 	for i := range e.Blockers {

@@ -191,7 +191,6 @@ func noProfile(hashes ...string) *v1beta1.ProfileSnapshot {
 	return &s
 }
 
-// hashesOf returns the hashes in a node's status.
 func hashesOf(s *v1beta1.GPUNodeStatus) []string {
 	snapshots := []*v1beta1.ProfileSnapshot{s.Applied, s.Desired}
 	if s.Switch != nil {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// describe sets the conditions.
 func (e *evaluation) describe(generation int64) {
 	e.Status.ObservedGeneration = generation
 	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
@@ -122,7 +122,6 @@ func (e *evaluation) appliedText() string {
 	return strings.Join(texts, "; ")
 }
 
-// kept says what the node keeps.
 func (e *evaluation) kept() string {
 	if e.Status.Applied == nil || e.Status.Applied.ProfileName == "" {
 		return "the GPUs do not change"
@@ -240,16 +239,12 @@ func (e *evaluation) taints(gpus string) string {
 	return "keeps new pods off " + gpus
 }
 
-// changes lists the reported changes.
 func (e *evaluation) changes() string {
 	report := e.answer(v1beta1.Planning, v1beta1.Tainted)
 	if report == nil {
 		return ""
 	}
-	var what []string
-	for i := range report.Changes {
-		what = append(what, report.Changes[i].Description)
-	}
+	what := lists.Map(report.Changes, func(g v1beta1.GPUChange) string { return g.Description })
 	return " (" + list(compact(what)) + ")"
 }
 
@@ -278,7 +273,6 @@ const mostNamed = 5
 // list names a few things and counts the rest.
 func list(all []string) string { return text.List(all, mostNamed) }
 
-// compact removes duplicates.
 func compact(all []string) []string {
 	seen := map[string]bool{}
 	var out []string

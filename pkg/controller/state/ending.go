@@ -18,7 +18,6 @@ const (
 	keptRecords = 10
 )
 
-// retryAfter returns the wait after a failed attempt.
 func retryAfter(attempt int32) time.Duration {
 	wait := firstRetry
 	for ; attempt > 1 && wait < lastRetry; attempt-- {
@@ -93,7 +92,6 @@ func (e *evaluation) succeed() {
 	e.rest()
 }
 
-// rest makes the node idle.
 func (e *evaluation) rest() {
 	e.Status.State, e.Status.Switch = v1beta1.Idle, nil
 	e.Wake = time.Time{}
@@ -107,7 +105,6 @@ func (e *evaluation) again(desired *v1beta1.ProfileSnapshot) {
 	e.Status.Switch.Withhold = last.EvictedPodCount > 0
 }
 
-// record adds a switch to the history.
 func (e *evaluation) record(result v1beta1.SwitchResult) {
 	sw := e.Status.Switch
 	r := v1beta1.SwitchRecord{

@@ -171,7 +171,6 @@ func (e *evaluation) idle() {
 	e.begin(desired, 1)
 }
 
-// begin starts a switch.
 func (e *evaluation) begin(to *v1beta1.ProfileSnapshot, attempt int32) {
 	from := noProfile(to.Hash)
 	if e.Status.Applied != nil {
@@ -186,7 +185,6 @@ func (e *evaluation) begin(to *v1beta1.ProfileSnapshot, attempt int32) {
 	e.enter(v1beta1.Planning)
 }
 
-// enter goes to another state.
 func (e *evaluation) enter(s v1beta1.State) {
 	sw := e.Status.Switch
 	e.Status.State = s

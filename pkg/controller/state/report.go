@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -65,10 +66,7 @@ func Drained(sw *v1beta1.Switch, node *v1beta1.NodeReport) (gpus []string, keeps
 
 // changing returns the GPUs of a report whose hardware changes, sorted.
 func changing(report *v1beta1.Task) []string {
-	gpus := make([]string, 0, len(report.Changes))
-	for i := range report.Changes {
-		gpus = append(gpus, report.Changes[i].GPU)
-	}
+	gpus := lists.Map(report.Changes, func(g v1beta1.GPUChange) string { return g.GPU })
 	slices.Sort(gpus)
 	return slices.Compact(gpus)
 }
@@ -76,12 +74,7 @@ func changing(report *v1beta1.Task) []string {
 // shrinking returns the names of GPUs that offer less afterwards and are not among the GPUs that
 // change, sorted.
 func shrinking(names, gpus []string) []string {
-	var out []string
-	for _, name := range names {
-		if !slices.Contains(gpus, name) {
-			out = append(out, name)
-		}
-	}
+	out := lists.Filter(names, func(name string) bool { return !slices.Contains(gpus, name) })
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -128,10 +121,7 @@ const mostName = 80
 
 // gpuNames returns the names of a node's GPUs, sorted.
 func gpuNames(node *v1beta1.NodeReport) []string {
-	names := make([]string, 0, len(node.GPUs))
-	for i := range node.GPUs {
-		names = append(names, node.GPUs[i].Name)
-	}
+	names := lists.Map(node.GPUs, func(g v1beta1.GPUReport) string { return g.Name })
 	slices.Sort(names)
 	return names
 }

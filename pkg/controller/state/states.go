@@ -175,7 +175,6 @@ func (e *evaluation) draining() {
 	}
 }
 
-// reportCurrent is ReportCurrent for the new status.
 func (e *evaluation) reportCurrent() bool { return drainReport(e.Status.Switch, e.node) != nil }
 
 // keepOffNode has the whole node tainted if device taints are not enough, and reports whether that
@@ -204,7 +203,6 @@ func (e *evaluation) withhold() bool {
 	return true
 }
 
-// drainedBy returns the drain deadline.
 func (e *evaluation) drainedBy() time.Time {
 	sw := e.Status.Switch
 	return sw.StateChangeTime.Add(sw.Policy.DrainDeadline.Duration)

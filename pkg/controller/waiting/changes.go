@@ -38,7 +38,6 @@ func (c *changes) take() changeSet {
 	return taken
 }
 
-// add notes that an object was created, changed or deleted.
 func (c *changes) add(o client.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 )
 
-// metrics are what is counted.
 type metrics struct {
 	events            *prometheus.CounterVec
 	requests          prometheus.Counter
@@ -38,7 +37,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// set sets the numbers of pods.
 func (m *metrics) set(byReason map[string]int, unexplained map[string]int) {
 	m.pods.Reset()
 	for reason, n := range byReason {

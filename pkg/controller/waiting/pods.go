@@ -20,7 +20,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// pod is a pod that waits for a node.
 type pod struct {
 	uid types.UID
 	// since is when it was first seen to wait.

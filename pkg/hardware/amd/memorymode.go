@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
@@ -139,7 +140,6 @@ func (m *memorySwitch) stuck(cause error) error {
 	return fmt.Errorf("memory mode %s: %w", m.want, t.Stuck(cause))
 }
 
-// memoryGPU is a GPU of a memorySwitch.
 type memoryGPU struct {
 	*gpuHandle
 	// cut: the GPU has modes; now is its memory mode.
@@ -221,13 +221,7 @@ func (m *memorySwitch) find() error {
 
 // others are the GPUs that are in another mode.
 func (m *memorySwitch) others() []*memoryGPU {
-	var others []*memoryGPU
-	for _, c := range m.gpus {
-		if c.cut && c.now != m.want {
-			others = append(others, c)
-		}
-	}
-	return others
+	return lists.Filter(m.gpus, func(c *memoryGPU) bool { return c.cut && c.now != m.want })
 }
 
 // request asks amdgpu for the mode. GPUs of one XGMI hive share the mode: amdgpu passes a

@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Usage implements hardware.Driver. amdgpu measures whole GPUs; KFD reports what the processes
@@ -77,12 +78,7 @@ func (c *gpuHandle) partUsage(l sysfs.Live, p sysfs.Partition) (gpu.PartitionUsa
 }
 
 func usesOf(uses []sysfs.Use, gpuID string) (mine []sysfs.Use) {
-	for _, u := range uses {
-		if u.GPUID == gpuID {
-			mine = append(mine, u)
-		}
-	}
-	return mine
+	return lists.Filter(uses, func(u sysfs.Use) bool { return u.GPUID == gpuID })
 }
 
 // sum adds what processes use of nodes. Without processes, whether the chip reports the compute units

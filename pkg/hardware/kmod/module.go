@@ -149,13 +149,11 @@ func (m *Module) lock() (unlock func(), err error) {
 // lockSuffix is appended to the name of the marker.
 const lockSuffix = ".lock"
 
-// marker is the content of the marker.
 type marker struct {
 	// Managed: Manager loads the module. Otherwise modprobe does.
 	Managed bool `json:"managed"`
 }
 
-// markerFormat is the format of the marker.
 var markerFormat = durable.Format{Version: 1, MinReader: 1}
 
 func (m *Module) mark(managed bool) error {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // LaunchCommand is the argument with which this program is run again to become a
@@ -158,10 +160,7 @@ func (l launch) run() error {
 	if err := l.dir.write("pid", self); err != nil {
 		return fmt.Errorf("launch MPS daemon %s: %w", spec.ID, err)
 	}
-	var uuids []string
-	for _, d := range spec.Devices {
-		uuids = append(uuids, d.UUID)
-	}
+	uuids := lists.Map(spec.Devices, func(d Device) string { return d.UUID })
 	return l.become(uuids)
 }
 

@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -68,20 +69,17 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.NVML == nil {
 		return nil, errors.New("nvidia: Config.NVML is not set")
 	}
-	if cfg.DriverRoot == "" {
-		cfg.DriverRoot = "/"
-	}
-	setDefault(&cfg.HostDriverRoot, cfg.DriverRoot)
-	setDefault(&cfg.DevRoot, cfg.DriverRoot)
+	cfg.DriverRoot = cmp.Or(cfg.DriverRoot, "/")
+	cfg.HostDriverRoot = cmp.Or(cfg.HostDriverRoot, cfg.DriverRoot)
+	cfg.DevRoot = cmp.Or(cfg.DevRoot, cfg.DriverRoot)
 	if cfg.HostDevRoot == "" {
 		cfg.HostDevRoot = cfg.DevRoot
 		if cfg.DevRoot == cfg.DriverRoot {
 			cfg.HostDevRoot = cfg.HostDriverRoot
 		}
 	}
-	setDefault(&cfg.ProcRoot, "/")
-	setDefault(&cfg.SysRoot, "/sys")
-	setDefault(&cfg.CDIHookPath, "/usr/bin/nvidia-cdi-hook")
+	cfg.ProcRoot, cfg.SysRoot = cmp.Or(cfg.ProcRoot, "/"), cmp.Or(cfg.SysRoot, "/sys")
+	cfg.CDIHookPath = cmp.Or(cfg.CDIHookPath, "/usr/bin/nvidia-cdi-hook")
 	if cfg.Run == nil {
 		cfg.Run = runBelow(cfg.DriverRoot)
 	}
@@ -97,12 +95,6 @@ func New(cfg Config) (*Driver, error) {
 		}),
 		memory: map[string]int64{},
 	}, nil
-}
-
-func setDefault(s *string, value string) {
-	if *s == "" {
-		*s = value
-	}
 }
 
 // Open opens NVML.

@@ -43,7 +43,6 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	return good, nil
 }
 
-// read reads the GPU with an index.
 func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 	address, err := d.session.Address(ctx, index)
 	if err != nil {
@@ -52,7 +51,6 @@ func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 	return onGPU(ctx, d, address, func(h *handle) (gpu.GPU, error) { return h.describe(index) })
 }
 
-// describe reads everything about a GPU.
 func (h *handle) describe(index int) (gpu.GPU, error) {
 	g := gpu.GPU{PCIAddress: h.PCIAddress, Vendor: gpu.NVIDIA, Index: index}
 	var err error

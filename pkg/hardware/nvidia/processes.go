@@ -15,7 +15,6 @@ import (
 // attribute to a process.
 const unknownMemory = ^uint64(0)
 
-// running are the processes of a GPU.
 type running struct {
 	list []gpu.ProcessUsage
 	// untold are the devices whose processes NVML does not report.

@@ -69,7 +69,6 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// watcher is one WatchHealth.
 type watcher struct {
 	d      *Driver
 	report func(gpu.HealthEvent)

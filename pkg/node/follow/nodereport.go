@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 )
@@ -180,11 +181,7 @@ func heldOf(g *inventory.GPU, inUse []ledger.Record) []string {
 
 // notRestoredOn says why the profile could not be restored on a GPU; empty if it was.
 func (f *Follower) notRestoredOn(pciAddress string) string {
-	var why []string
-	for _, err := range partition.OfGPU(f.notRestored, pciAddress) {
-		why = append(why, err.Error())
-	}
-	return strings.Join(why, "; ")
+	return strings.Join(lists.Map(partition.OfGPU(f.notRestored, pciAddress), error.Error), "; ")
 }
 
 // pendingOf lists the parts of the profile that are not applied yet, and why. held are the devices

@@ -32,7 +32,6 @@ type rebootRequest struct {
 	Count int `json:"count,omitempty"`
 }
 
-// rebootFormat is the format of the record.
 var rebootFormat = durable.Format{Version: 1, MinReader: 1}
 
 // MostReboots is how often a machine is rebooted for a profile that cannot be applied, for

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Drivers has the drivers of all vendors on the node, and knows which GPU has which.
@@ -200,10 +201,7 @@ const closePatience = 5 * time.Second
 func (h *Drivers) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 	defer cancel()
-	var errs []error
-	for _, o := range h.All() {
-		errs = append(errs, o.Close(ctx))
-	}
+	errs := lists.Map(h.All(), func(o *VendorDriver) error { return o.Close(ctx) })
 	return errors.Join(errs...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // GPU is what the plugin knows about one GPU.
@@ -132,11 +133,7 @@ func (c *GPUs) List() []GPU {
 // Now returns the GPUs as the hardware has them, without devices that are gone.
 func (c *GPUs) Now() []gpu.GPU {
 	all := c.List()
-	out := make([]gpu.GPU, len(all))
-	for i := range all {
-		out[i] = all[i].GPU
-	}
-	return out
+	return lists.Map(all, func(g GPU) gpu.GPU { return g.GPU })
 }
 
 // Seed adds GPUs as they were before the plugin started, with their current problems.

@@ -59,7 +59,6 @@ func WithoutBulk(object any) (any, error) {
 	return object, nil
 }
 
-// node returns the latest version of the node.
 func (w *Node) node() *corev1.Node {
 	if node, err := w.Core().V1().Nodes().Lister().Get(w.name); err == nil {
 		return node

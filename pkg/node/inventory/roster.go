@@ -29,13 +29,11 @@ type Roster struct {
 	gpus map[string]*rosterGPU
 }
 
-// rosterFile is the content of gpus.json.
 type rosterFile struct {
 	// GPUs are in PCI order.
 	GPUs []*rosterGPU `json:"gpus"`
 }
 
-// rosterFormat is the format of gpus.json.
 var rosterFormat = durable.Format{Version: 1, MinReader: 1}
 
 // rosterGPU is a GPU as it was when it last answered.

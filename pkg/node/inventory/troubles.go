@@ -24,16 +24,13 @@ type Troubles struct {
 	events []trouble
 }
 
-// troublesFile is the content of health.json.
 type troublesFile struct {
 	// Events are the events that are not over, the oldest first.
 	Events []trouble `json:"events"`
 }
 
-// troublesFormat is the format of health.json.
 var troublesFormat = durable.Format{Version: 1, MinReader: 1}
 
-// trouble is an event in the file.
 type trouble struct {
 	gpu.HealthEvent
 	// unknown are keys of a newer version.

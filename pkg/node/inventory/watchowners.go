@@ -47,7 +47,6 @@ func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, p
 	return nil
 }
 
-// ownerWatch is a running WatchOwners.
 type ownerWatch struct {
 	node     *Node
 	programs *processes

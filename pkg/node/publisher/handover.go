@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -146,10 +147,9 @@ func (h *handover) resources() resourceslice.DriverResources {
 	if len(h.handed) == 0 {
 		return resourceslice.DriverResources{}
 	}
-	all := make([]resourceslice.Slice, len(h.handed))
-	for i, s := range h.handed {
-		all[i] = resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters}
-	}
+	all := lists.Map(h.handed, func(s publish.Slice) resourceslice.Slice {
+		return resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters}
+	})
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{names.PoolName(h.node): {Slices: all}}}
 }
 

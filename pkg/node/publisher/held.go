@@ -5,15 +5,12 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // heldOn names the devices of a GPU that claims hold, including those with admin access.
 func (p *Publisher) heldOn(pciAddress string) []string {
-	var names []string
-	for _, d := range p.Ledger.DevicesOn(pciAddress) {
-		names = append(names, d.Name)
-	}
-	return names
+	return lists.Map(p.Ledger.DevicesOn(pciAddress), func(d ledger.Device) string { return d.Name })
 }
 
 // holdsBack reports whether a GPU must not be published because of what claims hold without admin

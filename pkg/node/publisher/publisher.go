@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
@@ -211,11 +212,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 // inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
 func (p *Publisher) inPlaces() []inventory.GPU {
 	known := p.GPUs.List()
-	for i := range known {
-		if !slices.Contains(p.places, known[i].PCIAddress) {
-			p.places = append(p.places, known[i].PCIAddress)
-		}
-	}
+	p.places = lists.Union(p.places, lists.Map(known, func(g inventory.GPU) string { return g.PCIAddress })...)
 	slices.SortStableFunc(known, func(a, b inventory.GPU) int {
 		return cmp.Compare(slices.Index(p.places, a.PCIAddress), slices.Index(p.places, b.PCIAddress))
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // tenure is that one claim, for certain pods, holds a device alone; the zero tenure: nobody does. Two
@@ -57,10 +58,7 @@ func whoHolds(records []ledger.Record) holding {
 	h := holding{alone: map[string]holder{}, shared: map[tenancy]shareHolder{}}
 	for i := range records {
 		r := &records[i]
-		var pods []string
-		for _, p := range r.Pods {
-			pods = append(pods, string(p.UID))
-		}
+		pods := lists.Map(r.Pods, func(p ledger.Pod) string { return string(p.UID) })
 		slices.Sort(pods)
 		of := tenure{claim: r.Claim.UID, pods: strings.Join(slices.Compact(pods), " ")}
 		for _, d := range r.Devices {

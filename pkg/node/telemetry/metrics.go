@@ -151,7 +151,6 @@ func gauge(ch chan<- prometheus.Metric, desc *prometheus.Desc, value float64, la
 	ch <- constMetric(desc, prometheus.GaugeValue, value, labels...)
 }
 
-// kind is what devices are counted by.
 type kind struct {
 	deviceType gpu.Type
 	profile    string

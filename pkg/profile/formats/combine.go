@@ -96,20 +96,16 @@ func combined(rules []v1beta1.Rule, sharing v1beta1.Rule) (all []v1beta1.Rule) {
 // dropUnoffered removes from a rule what it says of devices that its GPUs do not offer. A file of the
 // device plugin says how whole GPUs and partitions are shared where there are any.
 func dropUnoffered(r *v1beta1.Rule) {
-	m := r.MIG
-	if m == nil {
-		return
-	}
-	if m.Mode == v1beta1.MIGDisabled || m.Mode == v1beta1.MIGNoPartitions {
+	whole, partitions := profile.MIGOffers(r.MIG)
+	if !partitions {
 		r.Sharing.Partitions = nil
 		if shared := r.Sharing.WholeGPUs; shared != nil && !*shared {
 			r.Sharing = off()
 		}
 	}
-	whole := m.Mode != v1beta1.MIGStatic && m.Mode != v1beta1.MIGNoPartitions && (m.WholeGPUs == nil || *m.WholeGPUs)
 	if e := r.ExtendedResource; e != nil && !whole {
 		replica := e.Device == v1beta1.DeviceGPUReplica
-		if replica && r.Sharing.Strategy != v1beta1.MPS || !replica && len(m.Partitions)+len(m.Profiles) == 0 {
+		if replica && r.Sharing.Strategy != v1beta1.MPS || !replica && len(r.MIG.Partitions)+len(r.MIG.Profiles) == 0 {
 			r.ExtendedResource = nil
 		}
 	}

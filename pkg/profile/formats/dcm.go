@@ -9,7 +9,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// dcmConfig is the file.
 type dcmConfig struct {
 	Profiles map[string]dcmProfile `json:"gpu-config-profiles"`
 	Services *dcmServices          `json:"gpuClientSystemdServices"`

@@ -7,7 +7,6 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 )
 
-// keysOf are the keys of the object that a document is.
 func keysOf(data []byte) []string {
 	var document yamlv3.Node
 	if err := yamlv3.Unmarshal(data, &document); err != nil || len(document.Content) == 0 {

@@ -53,7 +53,6 @@ func readDevicePlugin(text strict.Text) (v1beta1.PartitionProfileSpec, []string,
 	return v1beta1.PartitionProfileSpec{Rules: []v1beta1.Rule{rule}}, r.notes, nil
 }
 
-// pluginReader collects the problems and notes of a file.
 type pluginReader struct {
 	problems *strict.Problems
 	notes    []string

@@ -150,7 +150,6 @@ func readPlan(text strict.Text) ([]Profile, []string, error) {
 	return profiles, notes, nil
 }
 
-// convert converts a rule to the command that labels its nodes.
 func (r *planRule) convert(problems *strict.Problems, path string, workers bool) ([]Profile, []string) {
 	selector, err := metav1.LabelSelectorAsSelector(&r.Selector)
 	if err != nil {

@@ -5,7 +5,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // KaiwoKinds are the kinds of objects that can be read.
 var KaiwoKinds = []string{"KaiwoNode", "PartitioningProfile", "PartitioningPlan"}
 
-// kaiwoObject is what the kinds have in common. The status is ignored.
 type kaiwoObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -10,7 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// selected are the GPUs of an entry.
 type selected struct {
 	// all: every GPU, those without MIG are skipped. Otherwise indexes are those of the GPUs.
 	all     bool
@@ -54,7 +53,6 @@ func (s *selected) overlap(o *selected) overlaps {
 	return sometimes
 }
 
-// narrower reports whether the filters of an entry let no GPU pass that those of the other do not.
 func (s *selected) narrower(o *selected) bool {
 	return len(o.filters) == 0 || len(s.filters) > 0 && !slices.ContainsFunc(s.filters, func(id string) bool {
 		return !slices.ContainsFunc(o.filters, func(other string) bool { return within(id, other) })
@@ -67,7 +65,6 @@ func within(id, other string) bool {
 	return id == other || device == other
 }
 
-// selectionOf reads device-filter and devices.
 func selectionOf(problems *strict.Problems, path string, e *migEntry) (s selected) {
 	s.filters = pciFilters(problems, strict.Key(path, "device-filter"), e.DeviceFilter)
 	path = strict.Key(path, "devices")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
@@ -15,13 +16,11 @@ const nvidia = "nvidia"
 // version is that of the files of mig-parted and the device plugin.
 const version = "v1"
 
-// migConfig is the file.
 type migConfig struct {
 	Version    string                `json:"version"`
 	MIGConfigs map[string][]migEntry `json:"mig-configs"`
 }
 
-// migEntry says how a set of GPUs is partitioned.
 type migEntry struct {
 	// DeviceFilter is a text or a list of them.
 	DeviceFilter any `json:"device-filter"`
@@ -56,11 +55,7 @@ func ReadMIGParted(text strict.Text) ([]Profile, error) {
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	var profiles []Profile
-	for _, name := range names {
-		profiles = append(profiles, convertEntries(problems.New(), name, c.MIGConfigs[name]))
-	}
-	return profiles, nil
+	return lists.Map(names, func(name string) Profile { return convertEntries(problems.New(), name, c.MIGConfigs[name]) }), nil
 }
 
 // checkEntries refuses what mig-parted refuses.

@@ -17,7 +17,6 @@ var migSpelling = regexp.MustCompile(`^(?:([1-9][0-9]*)c\.)?(([1-9][0-9]*)g\.([1
 // migAttributes are those of the profiles that GPUs have.
 var migAttributes = []string{"", "+me", "+me.all", "-me", "+gfx"}
 
-// migOf converts the partitions of an entry.
 func migOf(problems *strict.Problems, path string, e *migEntry) *v1beta1.MIG {
 	switch {
 	case !*e.MIGEnabled:
@@ -49,7 +48,6 @@ func migOf(problems *strict.Problems, path string, e *migEntry) *v1beta1.MIG {
 // mostPartitions is more than any GPU has of one profile.
 const mostPartitions = 16
 
-// migProfile is the MIG profile of a name, empty if there is none.
 func migProfile(problems *strict.Problems, path, name string) string {
 	m := migSpelling.FindStringSubmatch(name)
 	switch {

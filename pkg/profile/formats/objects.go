@@ -13,7 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-// object converts an object that is no ConfigMap.
 func object(kind string, text strict.Text, root *yamlv3.Node) ([]Document, error) {
 	d := Document{Name: text.File}
 	var err error

@@ -68,7 +68,6 @@ func parse(format Format, key string, text strict.Text) (Document, error) {
 	return d, nil
 }
 
-// finish names PartitionProfiles and checks them.
 func finish(profiles []Profile) {
 	for i := range profiles {
 		p := &profiles[i]

@@ -62,7 +62,6 @@ func separates(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("---")) && (len(line) == 3 || bytes.ContainsAny(line[3:4], " \t\r\n"))
 }
 
-// blank reports whether there is nothing but comments.
 func blank(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
@@ -72,7 +71,6 @@ func blank(text []byte) bool {
 	return true
 }
 
-// document converts a document.
 func document(text strict.Text) ([]Document, error) {
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal(text.Data, &root); err != nil {
@@ -105,7 +103,6 @@ func document(text strict.Text) ([]Document, error) {
 	return object(meta.Kind, text, root.Content[0])
 }
 
-// file converts a document that is no object: a file as in a ConfigMap.
 func file(text strict.Text) ([]Document, error) {
 	format := detect(text.Data)
 	if format == "" {
@@ -119,7 +116,6 @@ func file(text strict.Text) ([]Document, error) {
 	return []Document{d}, nil
 }
 
-// configMap converts the files in a ConfigMap.
 func configMap(text strict.Text, root *yamlv3.Node) ([]Document, error) {
 	if _, err := text.Decode(&corev1.ConfigMap{}); err != nil {
 		return nil, err
@@ -127,7 +123,6 @@ func configMap(text strict.Text, root *yamlv3.Node) ([]Document, error) {
 	return files(text, child(root, "data"))
 }
 
-// child is the object at a path, nil if there is none.
 func child(n *yamlv3.Node, path ...string) *yamlv3.Node {
 	for _, key := range path {
 		var next *yamlv3.Node
@@ -146,7 +141,6 @@ func child(n *yamlv3.Node, path ...string) *yamlv3.Node {
 	return n
 }
 
-// files converts the files in an object: a text for each key.
 func files(text strict.Text, in *yamlv3.Node) ([]Document, error) {
 	var documents []Document
 	var errs []error
@@ -177,7 +171,6 @@ func files(text strict.Text, in *yamlv3.Node) ([]Document, error) {
 	return documents, errors.Join(errs...)
 }
 
-// list converts the objects of a List, as kubectl get writes it.
 func list(text strict.Text) ([]Document, error) {
 	var l struct {
 		Items []map[string]any `json:"items"`

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // DRM of the kernels that AMD's driver is made for numbers 64 devices, from 128
@@ -78,7 +79,6 @@ var defaultAMDDriver = AMDDriver{
 // inKernel is the driver version of a driver that has none of its own.
 const inKernel = "in-kernel"
 
-// amdFile is what is written in YAML.
 type amdFile struct {
 	DriverVersion  string                     `json:"driverVersion"`
 	Busy           string                     `json:"busy"`
@@ -150,11 +150,7 @@ func (f gpuFile) resolveAMD(key string, model *AMDModel) (AMDGPU, error) {
 }
 
 func joined[T ~string](all []T) string {
-	texts := make([]string, len(all))
-	for i, x := range all {
-		texts[i] = string(x)
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(lists.Map(all, func(x T) string { return string(x) }), ", ")
 }
 
 // checkRenderMinors refuses more GPUs than DRM has numbers for.

@@ -83,7 +83,6 @@ func (c *AMDGPU) engines() map[xcp.Mode]map[string]int64 {
 	return all
 }
 
-// modes are those that the GPU can be switched to.
 func (c *AMDGPU) modes() []xcp.Mode {
 	switch {
 	case !c.Model.HasPartitions():
@@ -118,6 +117,5 @@ func numaNode(node int) *int64 {
 	if node < 0 {
 		return nil
 	}
-	n := int64(node)
-	return &n
+	return new(int64(node))
 }

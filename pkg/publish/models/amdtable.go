@@ -16,7 +16,6 @@ import (
 //go:embed amd.yaml
 var amdYAML []byte
 
-// amdTable is the content of amd.yaml.
 type amdTable struct {
 	// Sources names what a GPU may cite.
 	Sources map[string]string    `json:"sources"`

@@ -75,7 +75,6 @@ func (g *GPU) facts() mig.Facts {
 	}
 }
 
-// profiles are the MIG profiles of the model.
 func (m *NVIDIAModel) profiles() []mig.Profile {
 	var all []mig.Profile
 	for _, p := range m.Profiles {

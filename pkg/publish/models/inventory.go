@@ -18,6 +18,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 //go:embed inventories/*.yaml
@@ -90,7 +92,6 @@ var cudaVersions = []struct {
 	{570, "12.8"}, {575, "12.9"}, {580, "13.0"}, {590, "13.1"}, {595, "13.2"}, {610, "13.3"},
 }
 
-// cudaOf returns the CUDA version of a driver.
 func cudaOf(driverVersion string) string {
 	text, _, _ := strings.Cut(driverVersion, ".")
 	branch, _ := strconv.Atoi(text)
@@ -103,7 +104,6 @@ func cudaOf(driverVersion string) string {
 	return cuda
 }
 
-// inventoryFile is what is written in YAML.
 type inventoryFile struct {
 	DriverVersion     string `json:"driverVersion"`
 	CUDADriverVersion string `json:"cudaDriverVersion"`
@@ -134,10 +134,7 @@ func InventoryNames() []string {
 	if err != nil {
 		return nil
 	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
-	}
+	names := lists.Map(entries, func(e fs.DirEntry) string { return strings.TrimSuffix(e.Name(), ".yaml") })
 	slices.Sort(names)
 	return names
 }

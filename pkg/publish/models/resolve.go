@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// parsedGPU is a GPU of either vendor while the file is read.
 type parsedGPU struct {
 	nvidia *GPU
 	amd    *AMDGPU

@@ -53,7 +53,6 @@ func (a Amount) times(n int64) Amount {
 	return Amount{MemoryMiB: a.MemoryMiB * n, Compute: a.Compute * n}
 }
 
-// least returns the smaller amount of each resource.
 func (a Amount) least(b Amount) Amount {
 	return Amount{MemoryMiB: min(a.MemoryMiB, b.MemoryMiB), Compute: min(a.Compute, b.Compute)}
 }

@@ -129,7 +129,6 @@ func (c *Catalog) search(ctx context.Context, ch *choice, selectors []resourceap
 	return ptr.Deref(least, Amount{})
 }
 
-// has reports whether a device has the requested capacities.
 func (d *device) has(ch *choice) bool {
 	if ch.capacity == nil {
 		return true

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Asks returns the pod's unallocated requests.
@@ -28,14 +30,9 @@ func (d *Demand) Asks() (out []Ask) {
 
 // Asked returns the requests as one phrase.
 func Asked(asks []Ask) string {
-	var out []string
-	for _, a := range asks {
-		out = append(out, a.Text)
-	}
-	return strings.Join(out, "; ")
+	return strings.Join(lists.Map(asks, func(a Ask) string { return a.Text }), "; ")
 }
 
-// text describes what a choice requests: "2 × gpu-mig-1g-10gb.tranche.dev".
 func (ch Choice) text() string {
 	text := fmt.Sprintf("%d × %s", ch.Count, ch.Class)
 	if ch.All {

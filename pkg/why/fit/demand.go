@@ -12,6 +12,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Input is a pod with the objects that its claims and volumes depend on. Claims may include other
@@ -108,7 +110,7 @@ func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
 		for _, ch := range Choices(r) {
 			there := func(c resourceapi.DeviceClass) bool { return c.Name == ch.Class }
 			if classes != nil && !slices.ContainsFunc(classes, there) {
-				out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
+				out = lists.Union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
 			}
 		}
 	})

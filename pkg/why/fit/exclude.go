@@ -78,7 +78,6 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 	}
 }
 
-// accepts reports whether a selector accepts a node. A nil selector accepts all.
 func accepts(selector *corev1.NodeSelector, node *corev1.Node) bool {
 	if selector == nil {
 		return true

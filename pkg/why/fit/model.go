@@ -79,7 +79,6 @@ func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []No
 	return append(out, m.servedByPlugins(d, out)...)
 }
 
-// node returns a node, or an object with only its name if it could not be read.
 func (m *Model) node(name string) *corev1.Node {
 	if node := m.Node(name); node != nil {
 		return node

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // modesClash reports whether requests need different modes of AMD's GPUs.
@@ -18,7 +19,7 @@ func (m *Model) modesClash(ctx context.Context, node *corev1.Node, d *Demand) (c
 	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		var modes []string
 		for _, ch := range Choices(r) {
-			modes = union(modes, m.wantedModes(ctx, node, ch)...)
+			modes = lists.Union(modes, m.wantedModes(ctx, node, ch)...)
 		}
 		for _, others := range wanted {
 			shared := slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(others, m) })
@@ -33,7 +34,7 @@ func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch Choice) (
 	for _, p := range m.Pools {
 		for _, d := range p.Devices {
 			if ok, err := m.wanted(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {
-				modes = union(modes, d.Mode())
+				modes = lists.Union(modes, d.Mode())
 			}
 		}
 	}
@@ -82,9 +83,6 @@ func (s *supply) modeText() string {
 	if len(s.inMode) == 0 {
 		return ""
 	}
-	var parts []string
-	for _, m := range s.inMode {
-		parts = append(parts, fmt.Sprintf("%d in mode %s (claims: %d)", m.GPUs, m.Mode, m.Claims))
-	}
+	parts := lists.Map(s.inMode, func(m InMode) string { return fmt.Sprintf("%d in mode %s (claims: %d)", m.GPUs, m.Mode, m.Claims) })
 	return fmt.Sprintf(". Of %d GPUs, %s. A GPU changes its mode only when no claim holds a part of it", s.gpus, strings.Join(parts, ", "))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // judge evaluates a node that publishes GPUs, for a demand.
@@ -163,7 +164,6 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	return out
 }
 
-// together evaluates all requests at once, after each has fit alone.
 func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
 	say := func(v Verdict, format string, args ...any) {
 		n.Verdict, n.Reasons = v, append(n.Reasons, fmt.Sprintf(format, args...))
@@ -275,13 +275,13 @@ func (m *Model) offers(node *corev1.Node) []string {
 			switch {
 			case p.Driver != names.DriverName || !d.On(node):
 			case d.Name == p.GPU: // the first device of a GPU, and the largest
-				wholes = union(wholes, d.Label)
+				wholes = lists.Union(wholes, d.Label)
 			default:
-				labels = union(labels, d.Label)
+				labels = lists.Union(labels, d.Label)
 			}
 		}
 	}
-	labels = union(wholes, labels...)
+	labels = lists.Union(wholes, labels...)
 	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool {
 		return slices.Contains(labels, cluster.BaseProfile(l))
 	})
@@ -292,9 +292,6 @@ func products(n cluster.Node) string {
 	for _, g := range n.GPUs {
 		count[cmp.Or(g.ProductName, "a GPU without devices")]++
 	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(count)) {
-		out = append(out, fmt.Sprintf("%d × %s", count[name], name))
-	}
+	out := lists.Map(slices.Sorted(maps.Keys(count)), func(name string) string { return fmt.Sprintf("%d × %s", count[name], name) })
 	return strings.Join(out, ", ")
 }

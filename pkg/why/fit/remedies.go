@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Remedies returns what users can do: first the remedy of each verdict, then remedies that only some
@@ -47,7 +48,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 	for _, n := range nodes {
 		for _, r := range n.Requests {
 			for _, t := range r.Taints {
-				rules = union(rules, t.Rules...)
+				rules = lists.Union(rules, t.Rules...)
 			}
 		}
 	}
@@ -67,10 +68,7 @@ func Remedies(nodes []Node) (out []Remedy) {
 
 // FreeTexts returns what is free for people: "1g.10gb ×3".
 func FreeTexts(free []cluster.Fit) (out []string) {
-	for _, f := range free {
-		out = append(out, fmt.Sprintf("%s ×%d", f.Label, f.Count))
-	}
-	return out
+	return lists.Map(free, func(f cluster.Fit) string { return fmt.Sprintf("%s ×%d", f.Label, f.Count) })
 }
 
 // helps reports whether the remedy of its verdict helps for a node.

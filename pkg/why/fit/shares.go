@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // asked returns how much of each capacity a claim would get: the requested amount, or the default.
@@ -67,7 +68,7 @@ func (s *supply) addShare(d *cluster.Device) {
 	s.shared = true
 	if why := unfitFor(d, s.Choice); why != "" {
 		s.unfit++
-		s.unfitFor = union(s.unfitFor, why)
+		s.unfitFor = lists.Union(s.unfitFor, why)
 		return
 	}
 	amounts, _ := asked(d, s.Choice)
@@ -102,9 +103,5 @@ func (s *supply) addLeft(amounts, left cluster.Amounts) (short bool) {
 }
 
 func (s *supply) leftText() string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(s.left)) {
-		out = append(out, amount(name, s.left[name]))
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(lists.Map(slices.Sorted(maps.Keys(s.left)), func(name string) string { return amount(name, s.left[name]) }), ", ")
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// supply is a node's devices for a choice.
 type supply struct {
 	Choice
 	// places is the number of matching devices. free, taken and tainted are parts of it, as is unfit,
@@ -63,7 +63,7 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice, enou
 			} else if !ok {
 				continue
 			}
-			modes[p] = union(modes[p], d.Mode())
+			modes[p] = lists.Union(modes[p], d.Mode())
 			m.count(s, d, empty)
 			if enough && s.verdict(false) != Lacking {
 				return s, nil
@@ -125,12 +125,7 @@ func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Devic
 
 // addTaints adds taints, each once.
 func addTaints(all []cluster.Taint, more ...cluster.Taint) []cluster.Taint {
-	for _, t := range more {
-		if !slices.ContainsFunc(all, func(o cluster.Taint) bool { return reflect.DeepEqual(o, t) }) {
-			all = append(all, t)
-		}
-	}
-	return all
+	return lists.UnionFunc(all, func(a, b cluster.Taint) bool { return reflect.DeepEqual(a, b) }, more...)
 }
 
 // TaintTexts returns taints with the rules that set them.
@@ -143,15 +138,6 @@ func TaintTexts(taints []cluster.Taint) (out []string) {
 		out = append(out, text)
 	}
 	return out
-}
-
-func union(all []string, more ...string) []string {
-	for _, m := range more {
-		if !slices.Contains(all, m) {
-			all = append(all, m)
-		}
-	}
-	return all
 }
 
 // verdict returns the verdict for a choice alone. fits is the result of the allocator.
@@ -216,7 +202,7 @@ func (m *Model) lackText(node *corev1.Node, s *supply) string {
 	case len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass):
 		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events"
 	case far != nil && far.Restricts():
-		out = "the node follows profile " + far.Applied + ", which offers no such device"
+		out = "the node follows profile " + far.Applied.ProfileName + ", which offers no such device"
 	}
 	if len(offers) > 0 {
 		out += "; its GPUs have " + strings.Join(offers, ", ")
@@ -235,7 +221,7 @@ func NamesOf(holders []cluster.Holder) []string {
 		if len(consumers) == 0 {
 			consumers = []string{"claim " + h.Claim + " without a pod"}
 		}
-		byNamespace[h.Namespace] = union(byNamespace[h.Namespace], consumers...)
+		byNamespace[h.Namespace] = lists.Union(byNamespace[h.Namespace], consumers...)
 	}
 	var out []string
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {

@@ -43,7 +43,7 @@ func (m *Model) addSwitch(n *Node) {
 // switchText describes a switch in progress, and its deadline. away is true if it keeps the pod off the
 // node.
 func (m *Model) switchText(far *cluster.Progress, away bool) string {
-	to, during := text.Profile(far.To), far.During(m.objects.Now)
+	to, during := text.Profile(far.Switch.To.ProfileName), far.During(m.objects.Now)
 	if !away {
 		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, during)
 	}
@@ -52,8 +52,8 @@ func (m *Model) switchText(far *cluster.Progress, away bool) string {
 		said = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s)", to, during)
 	}
 	said += "; its GPUs are available again when the switch ends"
-	if far.Deadline != nil {
-		said += fmt.Sprintf(", and this step ends at %s at the latest", text.Clock(*far.Deadline))
+	if !far.Switch.DeadlineTime.IsZero() {
+		said += fmt.Sprintf(", and this step ends at %s at the latest", text.Clock(far.Switch.DeadlineTime.Time))
 	}
 	return said + "."
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// describe reads everything about a GPU.
 func (c *GPU) describe() (gpu.GPU, error) {
 	g := gpu.GPU{PCIAddress: c.PCIAddress, Vendor: gpu.AMD}
 	l, err := c.Look()

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Host is the real thing: the files of the machine whose root folder this
@@ -49,11 +51,7 @@ func (h host) ReadDir(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names, nil
+	return lists.Map(entries, os.DirEntry.Name), nil
 }
 
 // EvalSymlinks returns the path by the host's name. Links of sysfs are relative, so

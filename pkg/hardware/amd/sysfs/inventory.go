@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // vendorName stands in errors for the vendor's id of a GPU: AMD has none that stays the same.
@@ -107,11 +108,7 @@ func (m *Machine) WithLost(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, known := range m.KnownAddresses() {
-		if !slices.Contains(addresses, known) {
-			addresses = append(addresses, known)
-		}
-	}
+	addresses = lists.Union(addresses, m.KnownAddresses()...)
 	slices.Sort(addresses)
 	return addresses, nil
 }

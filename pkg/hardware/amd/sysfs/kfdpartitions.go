@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // address is a PCI address in numbers.
@@ -81,9 +82,8 @@ func Indexes(nodes []Node, first, count int) ([]int, error) {
 }
 
 func describe(nodes []Node) string {
-	texts := make([]string, len(nodes))
-	for i, n := range nodes {
-		texts[i] = fmt.Sprintf("node %d has location_id %#x and renderD%d", n.Number, n.location, n.Minor)
-	}
+	texts := lists.Map(nodes, func(n Node) string {
+		return fmt.Sprintf("node %d has location_id %#x and renderD%d", n.Number, n.location, n.Minor)
+	})
 	return strings.Join(texts, ", ")
 }

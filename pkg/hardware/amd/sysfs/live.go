@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Partition is a piece of a GPU that the live mode has.
@@ -49,11 +50,7 @@ func (l Live) Missing() []int {
 
 // GPUIDs are KFD's ids of the nodes.
 func (l Live) GPUIDs() []string {
-	var ids []string
-	for _, n := range l.Nodes() {
-		ids = append(ids, n.GPUID)
-	}
-	return ids
+	return lists.Map(l.Nodes(), func(n Node) string { return n.GPUID })
 }
 
 // live looks what the GPU is, by a topology.
@@ -200,11 +197,7 @@ func (m *Machine) Live(ctx context.Context, pciAddress string) ([]gpu.Partition,
 		if err != nil || l.Mode == "" || l.Mode == xcp.SPX {
 			return nil, err
 		}
-		parts := make([]gpu.Partition, len(l.Partitions))
-		for i, p := range l.Partitions {
-			parts[i] = c.Partition(l.Mode, p)
-		}
-		return parts, nil
+		return lists.Map(l.Partitions, func(p Partition) gpu.Partition { return c.Partition(l.Mode, p) }), nil
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Modes reads how a GPU is set, and what it can be set to. It is empty for a GPU
@@ -187,9 +188,5 @@ func (c *GPU) MemoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
 
 // Texts are modes as strings.
 func Texts[T ~string](words []T) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = string(w)
-	}
-	return out
+	return lists.Map(words, func(w T) string { return string(w) })
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Config says where the driver is. Each path has two names where this process, in its
@@ -84,10 +85,7 @@ func (f *Files) makeCommon(t *session.Task, version string) (*cdispecs.Container
 	if err := f.checkComplete(edits); err != nil {
 		return nil, err
 	}
-	var files []string
-	for _, mount := range edits.Mounts {
-		files = append(files, mount.HostPath)
-	}
+	files := lists.Map(edits.Mounts, func(mount *cdispecs.Mount) string { return mount.HostPath })
 	nodes := map[string]uint64{}
 	for _, node := range edits.DeviceNodes {
 		path := cmp.Or(node.HostPath, node.Path)
@@ -239,15 +237,8 @@ func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, file
 	return edits, nil
 }
 
-// uniqueNodes keeps one node of each path.
 func uniqueNodes(nodes []*cdispecs.DeviceNode) []*cdispecs.DeviceNode {
-	var unique []*cdispecs.DeviceNode
-	for _, node := range nodes {
-		if !slices.ContainsFunc(unique, func(n *cdispecs.DeviceNode) bool { return n.Path == node.Path }) {
-			unique = append(unique, node)
-		}
-	}
-	return unique
+	return lists.UnionFunc(nil, func(a, b *cdispecs.DeviceNode) bool { return a.Path == b.Path }, nodes...)
 }
 
 // setLast sets a variable and puts it last.

@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // wholeGPUClients stands for the clients of the GPU and of all its GPU instances.
@@ -72,10 +73,7 @@ func (g *GPU) clients(device nvml.Device, instance int) ([]int, error) {
 
 // PIDList names processes, for errors.
 func PIDList(pids []int) string {
-	texts := make([]string, len(pids))
-	for i, pid := range pids {
-		texts[i] = fmt.Sprint(pid)
-	}
+	texts := lists.Map(pids, func(pid int) string { return fmt.Sprint(pid) })
 	if len(texts) == 1 {
 		return "process " + texts[0]
 	}

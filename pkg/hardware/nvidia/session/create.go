@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // settleDelay is the pause between two looks for a MIG device that NVML does not list
@@ -190,7 +191,7 @@ func (g *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		if partition.Complete {
 			return partition, nil
 		}
-		if err := g.Sleep(settleDelay); err != nil {
+		if err := sleep.For(g.Context(), settleDelay); err != nil {
 			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
 	}

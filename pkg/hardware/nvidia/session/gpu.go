@@ -37,7 +37,6 @@ func OnGPU[T any](ctx context.Context, s *Session, pciAddress string, f func(*GP
 	})
 }
 
-// gateOf returns the gate of one GPU.
 func (s *Session) gateOf(pciAddress string) *hardware.Gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

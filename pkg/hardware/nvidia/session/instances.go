@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // instance is a GPU instance that exists.
@@ -23,7 +24,6 @@ type instance struct {
 	compute []computeInstance
 }
 
-// computeInstance is a compute instance that exists.
 type computeInstance struct {
 	handle nvml.ComputeInstance
 	id     int
@@ -41,11 +41,7 @@ func (g *GPU) Live() ([]gpu.Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	var live []gpu.Partition
-	for _, i := range instances {
-		live = append(live, i.partition(g.PCIAddress))
-	}
-	return live, nil
+	return lists.Map(instances, func(i instance) gpu.Partition { return i.partition(g.PCIAddress) }), nil
 }
 
 // Part is a partition that programs can run in.

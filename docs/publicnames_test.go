@@ -27,14 +27,14 @@ const (
 // storedFiles are the files that one version of the plugin writes and another one reads, with the types whose
 // JSON they are, beside the keys of each file.
 var storedFiles = map[string]goType{
-	"claims/UID.json":    {"pkg/claim/ledger", "Record"},
-	"profile.json":       {"pkg/partition", "journal"},
-	"gpus.json":          {"pkg/node/inventory", "rosterFile"},
-	"health.json":        {"pkg/node/inventory", "troublesFile"},
-	"sharing.json":       {"pkg/share", "stateFile"},
-	"reboot.json":        {"pkg/node/follow", "rebootRequest"},
+	"claims/UID.json":  {"pkg/claim/ledger", "Record"},
+	"profile.json":     {"pkg/partition", "journal"},
+	"gpus.json":        {"pkg/node/inventory", "rosterFile"},
+	"health.json":      {"pkg/node/inventory", "troublesFile"},
+	"sharing.json":     {"pkg/share", "stateFile"},
+	"reboot.json":      {"pkg/node/follow", "rebootRequest"},
 	"mps/ID/spec.json": {"pkg/hardware/mps", "Spec"},
-	"amdgpu-is-out":      {"pkg/hardware/kmod", "marker"},
+	"amdgpu-is-out":    {"pkg/hardware/kmod", "marker"},
 }
 
 // printed returns the kinds that the programs print, with the keys of their JSON: those of the table of

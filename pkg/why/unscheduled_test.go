@@ -158,7 +158,9 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		// nvidia.com/gpu was a whole GPU when half was created.
 		"requests-more-than-a-share": {why.NoRoom, func(t *testing.T) *pending.World {
-			fraction := func(amount string) resourceapi.DeviceRequest { return pending.Amounting(pending.FractionShare, "fraction", amount) }
+			fraction := func(amount string) resourceapi.DeviceRequest {
+				return pending.Amounting(pending.FractionShare, "fraction", amount)
+			}
 			w := newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(false))
 			w.HoldShare("node-a", "half", fraction("0.5")).HoldShare("node-a", "quarter", fraction("0.25"))
 			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")

@@ -115,6 +115,7 @@ var listedValues = []values{
 	{"Conditions and reasons of devices of ResourceClaims", "condition", "api/names", "ClaimCondition"},
 	{"Conditions and reasons of devices of ResourceClaims", "reason", "api/names", "ClaimReason"},
 	{"Reasons of refused defragmentations", "reason", "pkg/defrag", "Reason"},
+	{"Blockers of nodes in forecasts of plans", "kind", "pkg/rollout", "BlockerKind"},
 	{"Values in output", "ClusterSummary states[].state", "pkg/cluster/overview", "State"},
 	{"Values in output", "PodExplanation state", "pkg/why", "State"},
 	{"Values in output", "PodExplanation nodes[].verdict", "pkg/why/fit", "Verdict"},

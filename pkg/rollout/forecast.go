@@ -79,18 +79,22 @@ type ForecastPod struct {
 
 // ForecastBlocker is a pod that cannot be evicted, or something else that a claim is reserved for.
 type ForecastBlocker struct {
-	// Kind is Pod or OtherConsumer. Of the latter, APIGroup and Resource are those in the claim's status.
-	Kind     string `json:"kind"`
-	APIGroup string `json:"apiGroup,omitempty"`
-	Resource string `json:"resource,omitempty"`
+	// Kind is Pod or OtherConsumer. Of the latter, APIGroup and Resource are those in the claim's status;
+	// the status of a node that switches lists its devices.
+	Kind     BlockerKind `json:"kind"`
+	APIGroup string      `json:"apiGroup,omitempty"`
+	Resource string      `json:"resource,omitempty"`
 	ForecastPod
 	Why string `json:"message"`
 }
 
+// BlockerKind is what a claim is reserved for that blocks a switch.
+type BlockerKind string
+
 // Kinds of blockers.
 const (
-	BlockerPod           = string(v1beta1.BlockerPod)
-	BlockerOtherConsumer = "OtherConsumer"
+	BlockerPod           BlockerKind = "Pod"
+	BlockerOtherConsumer BlockerKind = "OtherConsumer"
 )
 
 // OtherNode is a node that would not be switched.

@@ -40,6 +40,13 @@ func TestGPUResources(t *testing.T) {
 	}
 	s.podsRequest("pods get requests", "two", "284")
 
+	whole := newPod("whole")
+	whole.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}
+	pod, err := s.client.CoreV1().Pods(s.namespace).Create(s.ctx, whole, dryCreate)
+	require.NoError(t, err)
+	gpus := pod.Spec.Containers[0].Resources.Requests[names.ResourceGPUCompute]
+	assert.EqualValues(t, 2000, gpus.Value(), "no node follows a profile that gives less than a GPU")
+
 	want := corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse("19456Mi"), names.ResourceGPUCompute: resource.MustParse("284")}
 	s.create(newPod("claims", fromTemplate("two")))
 	s.create(extended("extended"))

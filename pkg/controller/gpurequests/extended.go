@@ -11,16 +11,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 )
 
-// vendorClasses are the chart's classes for nvidia.com/gpu and amd.com/gpu.
-var vendorClasses = []string{"gpu-extended-nvidia.tranche.dev", "gpu-extended-amd.tranche.dev"}
+// vendorOf has the chart's classes for nvidia.com/gpu and amd.com/gpu.
+var vendorOf = map[string]gpu.Vendor{
+	"gpu-extended-nvidia.tranche.dev": gpu.NVIDIA, "gpu-extended-amd.tranche.dev": gpu.AMD,
+}
 
-// ofExtendedResources returns the amounts for extended resources. A resource that a device plugin
-// serves on any node has none: its pods can run there, where no node has GPU memory and compute. Nor
-// has one of which profiles decide what it is, unless all say that it is a whole GPU.
+// ofExtendedResources returns the amounts for extended resources: the least of all classes with the
+// same resource. One that a device plugin serves on any node has none: its pods can run there, where
+// no node has GPU memory and compute. Nor has one of which profiles decide what it is, unless those of
+// all nodes say that it is a whole GPU.
 func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resourceapi.DeviceClass) (map[string]v1beta1.GPUResources, error) {
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -32,21 +36,31 @@ func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resource
 			served[name] = true
 		}
 	}
-	whole, err := r.onlyWholeGPUs(ctx)
-	if err != nil {
-		return nil, err
+	var followed v1beta1.GPUNodeList
+	if err := r.Client.List(ctx, &followed, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the GPUNodes: %w", err)
 	}
-	out := map[string]v1beta1.GPUResources{}
-	inOrder := slices.SortedFunc(slices.Values(classes), func(a, b resourceapi.DeviceClass) int { return strings.Compare(a.Name, b.Name) })
-	for i := range inOrder {
-		amount := r.Catalog.LeastOfClass(ctx, &inOrder[i])
-		if whole && slices.Contains(vendorClasses, inOrder[i].Name) {
+	rules, known := rulesOf(followed.Items)
+	least := map[string]noderesources.Amount{}
+	var inOrder []string
+	classes = slices.SortedFunc(slices.Values(classes), func(a, b resourceapi.DeviceClass) int { return strings.Compare(a.Name, b.Name) })
+	for i := range classes {
+		amount := r.Catalog.LeastOfClass(ctx, &classes[i])
+		if vendor, ok := vendorOf[classes[i].Name]; ok && known && !slices.ContainsFunc(rules, givesPartOf(vendor)) {
 			amount = noderesources.WholeGPU
 		}
-		for _, name := range resourcesOf(&inOrder[i]) {
-			if !served[corev1.ResourceName(name)] && len(out) < v1beta1.MaxMappedResources {
-				put(out, name, amount)
+		for _, name := range resourcesOf(&classes[i]) {
+			other, ok := least[name]
+			if !ok {
+				inOrder, other = append(inOrder, name), amount
 			}
+			least[name] = amount.Least(other)
+		}
+	}
+	out := map[string]v1beta1.GPUResources{}
+	for _, name := range inOrder {
+		if !served[corev1.ResourceName(name)] && len(out) < v1beta1.MaxMappedResources {
+			put(out, name, least[name])
 		}
 	}
 	return out, ctx.Err()
@@ -61,38 +75,31 @@ func resourcesOf(class *resourceapi.DeviceClass) []string {
 	return all
 }
 
-// onlyWholeGPUs reports whether nvidia.com/gpu and amd.com/gpu are whole GPUs by all profiles, and by
-// what nodes have applied, which can be an earlier version of a profile.
-func (r *Reconciler) onlyWholeGPUs(ctx context.Context) (bool, error) {
-	var profiles v1beta1.PartitionProfileList
-	if err := r.Client.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list the PartitionProfiles: %w", err)
-	}
-	for i := range profiles.Items {
-		if slices.ContainsFunc(profiles.Items[i].Spec.Rules, givesPartOfGPU) {
-			return false, nil
+// rulesOf returns the rules that nodes have applied or are about to. They are not known if a node has
+// some of another version.
+func rulesOf(nodes []v1beta1.GPUNode) (all []v1beta1.Rule, known bool) {
+	type stored struct{ version, hash string }
+	seen := map[stored]bool{}
+	for i := range nodes {
+		for _, s := range []*v1beta1.ProfileSnapshot{nodes[i].Status.Applied, nodes[i].Status.Desired} {
+			if s == nil || seen[stored{s.RulesVersion, s.Hash}] {
+				continue
+			}
+			seen[stored{s.RulesVersion, s.Hash}] = true
+			rules, err := profile.StoredRules(s)
+			if err != nil {
+				return nil, false
+			}
+			all = append(all, rules...)
 		}
 	}
-	var nodes v1beta1.GPUNodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list the GPUNodes: %w", err)
-	}
-	seen := map[string]bool{}
-	for i := range nodes.Items {
-		applied := nodes.Items[i].Status.Applied
-		if applied == nil || seen[applied.Hash] {
-			continue
-		}
-		seen[applied.Hash] = true
-		rules, err := profile.StoredRules(applied)
-		if err != nil || slices.ContainsFunc(rules, givesPartOfGPU) {
-			return false, nil //nolint:nilerr // rules of another version can mean anything
-		}
-	}
-	return true, nil
+	return all, true
 }
 
-// givesPartOfGPU reports whether a vendor's extended resource may be less than a GPU by a rule.
-func givesPartOfGPU(rule v1beta1.Rule) bool {
-	return rule.ExtendedResource != nil && rule.ExtendedResource.Device != v1beta1.DeviceGPU
+// givesPartOf returns whether the vendor's extended resource may be less than a GPU by a rule.
+func givesPartOf(vendor gpu.Vendor) func(v1beta1.Rule) bool {
+	return func(rule v1beta1.Rule) bool {
+		return rule.ExtendedResource != nil && rule.ExtendedResource.Device != v1beta1.DeviceGPU &&
+			(rule.GPUs == nil || rule.GPUs.Vendor == "" || rule.GPUs.Vendor == string(vendor))
+	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 )
@@ -199,51 +200,49 @@ func TestLabelThatMeansNothing(t *testing.T) {
 	}
 }
 
-// nvidia.com/gpu counts as a whole GPU until a profile, or what a node has applied, can mean less.
+// nvidia.com/gpu counts as a whole GPU unless it can be less by what any node follows, or by another
+// class. Profiles that no node follows do not count.
 func TestVendorsExtendedResource(t *testing.T) {
 	byVendor := class("gpu-extended-nvidia.tranche.dev", "nvidia.com/gpu", `device.attributes["gpu.tranche.dev"].?extendedResourceName.orValue("") == "nvidia.com/gpu"`)
-	rules := func(device v1beta1.ExtendedResourceDevice) []v1beta1.Rule {
+	rules := func(device v1beta1.ExtendedResourceDevice, vendor gpu.Vendor) []v1beta1.Rule {
 		if device == "" {
 			return []v1beta1.Rule{{}}
 		}
-		return []v1beta1.Rule{{}, {ExtendedResource: &v1beta1.ExtendedResource{Device: device}}}
+		return []v1beta1.Rule{{}, {GPUs: &v1beta1.GPUSelector{Vendor: string(vendor)}, ExtendedResource: &v1beta1.ExtendedResource{Device: device}}}
 	}
-	of := func(device v1beta1.ExtendedResourceDevice) *v1beta1.PartitionProfile {
-		p := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-		p.Spec.Rules = rules(device)
-		return p
-	}
-	applied := func(version string, device v1beta1.ExtendedResourceDevice) *v1beta1.GPUNode {
-		stored := profile.Snapshot("p", rules(device))
+	unused := &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "unused"}}
+	unused.Spec.Rules = rules(v1beta1.DeviceGPUReplica, "")
+	follows := func(applied, desired v1beta1.ProfileSnapshot) *v1beta1.GPUNode {
 		n := &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-		n.Status.Applied = &stored
-		if version != "" {
-			n.Status.Applied.RulesVersion = version
-		}
+		n.Status.Applied, n.Status.Desired = &applied, &desired
 		return n
 	}
+	of := func(device v1beta1.ExtendedResourceDevice, vendor gpu.Vendor) v1beta1.ProfileSnapshot {
+		return profile.Snapshot("p", rules(device, vendor))
+	}
+	later := of("", "")
+	later.RulesVersion = "v9"
 	for name, test := range map[string]struct {
-		objects []client.Object
-		whole   bool
+		object client.Object
+		whole  bool
 	}{
-		"no profile":                   {nil, true},
-		"silent":                       {[]client.Object{of(""), applied("", "")}, true},
-		"whole GPUs":                   {[]client.Object{of(v1beta1.DeviceGPU), applied("", v1beta1.DeviceGPU)}, true},
-		"replicas":                     {[]client.Object{of(v1beta1.DeviceGPUReplica)}, false},
-		"as the layout says":           {[]client.Object{of(v1beta1.DeviceAuto)}, false},
-		"an earlier version on a node": {[]client.Object{of(""), applied("", v1beta1.DevicePartition)}, false},
-		"a node with unknown rules":    {[]client.Object{of(""), applied("v9", "")}, false},
+		"a profile without nodes":  {unused, true},
+		"silent":                   {follows(of("", ""), of("", "")), true},
+		"whole GPUs":               {follows(of("", ""), of(v1beta1.DeviceGPU, "")), true},
+		"the other vendor's":       {follows(of(v1beta1.DevicePartition, gpu.AMD), of("", "")), true},
+		"applied":                  {follows(of(v1beta1.DevicePartition, gpu.NVIDIA), of("", "")), false},
+		"about to be applied":      {follows(of("", ""), of(v1beta1.DeviceAuto, "")), false},
+		"rules of another version": {follows(of("", ""), later), false},
+		"another driver's class":   {class("other", "nvidia.com/gpu", `device.driver == "gpu.nvidia.com"`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(test.objects, namespace("true"), byVendor)...)
+			w := newWorld(t, test.object, namespace("true"), byVendor)
 			w.reconcile()
-			amounts := w.spec().ExtendedResources
 			want := v1beta1.GPUResources{}
 			if test.whole {
 				want.Compute = 1000
 			}
-			assert.Equal(t, want, amounts["nvidia.com/gpu"])
-			assert.Equal(t, want, amounts["deviceclass.resource.kubernetes.io/gpu-extended-nvidia.tranche.dev"])
+			assert.Equal(t, want, w.spec().ExtendedResources["nvidia.com/gpu"])
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,8 +67,7 @@ func Setup(mgr manager.Manager, allNamespaces bool) error {
 		Watches(&v1beta1.GPUResourceMap{}, ofNamespace).
 		Watches(&resourceapi.DeviceClass{}, ofAll).
 		Watches(&corev1.Node{}, ofAll, builder.WithPredicates(servesOthers)).
-		Watches(&v1beta1.PartitionProfile{}, ofAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1beta1.GPUNode{}, ofAll, builder.WithPredicates(appliesOthers)).
+		Watches(&v1beta1.GPUNode{}, ofAll, builder.WithPredicates(followsOthers)).
 		Complete(r)
 }
 
@@ -99,18 +97,24 @@ var servesOthers = predicate.Funcs{
 	},
 }
 
-// appliesOthers passes changes of the rules that nodes have applied.
-var appliesOthers = predicate.Funcs{
+// followsOthers passes changes of the rules that nodes follow.
+var followsOthers = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.GPUNode)
 		now, is := e.ObjectNew.(*v1beta1.GPUNode)
-		return ok && is && hashOf(before) != hashOf(now)
+		return ok && is && followed(before) != followed(now)
 	},
 }
 
-func hashOf(n *v1beta1.GPUNode) string {
-	return ptr.Deref(n.Status.Applied, v1beta1.ProfileSnapshot{}).Hash
+// followed has the hashes of the rules that a node has applied and is about to.
+func followed(n *v1beta1.GPUNode) (hashes [2]string) {
+	for i, s := range []*v1beta1.ProfileSnapshot{n.Status.Applied, n.Status.Desired} {
+		if s != nil {
+			hashes[i] = s.Hash
+		}
+	}
+	return hashes
 }
 
 // servedResources returns the names of the resources of which a node has some, sorted.

@@ -53,7 +53,7 @@ func (a Amount) times(n int64) Amount {
 	return Amount{MemoryMiB: a.MemoryMiB * n, Compute: a.Compute * n}
 }
 
-func (a Amount) least(b Amount) Amount {
+func (a Amount) Least(b Amount) Amount {
 	return Amount{MemoryMiB: min(a.MemoryMiB, b.MemoryMiB), Compute: min(a.Compute, b.Compute)}
 }
 

@@ -34,7 +34,7 @@ func (c *Catalog) Least(ctx context.Context, spec *resourceapi.ResourceClaimSpec
 			s := &r.FirstAvailable[i]
 			amount := c.leastOf(ctx, &choice{classes(s.DeviceClassName), s.Selectors, s.Capacity}).times(countOf(s.AllocationMode, s.Count))
 			if least != nil {
-				amount = amount.least(*least)
+				amount = amount.Least(*least)
 			}
 			least = &amount
 		}
@@ -122,7 +122,7 @@ func (c *Catalog) search(ctx context.Context, ch *choice, selectors []resourceap
 		}
 		amount := d.amount(ch)
 		if least != nil {
-			amount = amount.least(*least)
+			amount = amount.Least(*least)
 		}
 		least = &amount
 	}

@@ -141,6 +141,25 @@ func TestEitherVendor(t *testing.T) {
 	}
 }
 
+// TestIndex: the index links each demo.
+func TestIndex(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	demos, err := filepath.Glob("*/README.md")
+	require.NoError(t, err)
+	nested, err := filepath.Glob("migrate/*/README.md")
+	require.NoError(t, err)
+	for _, readme := range append(demos, nested...) {
+		assert.Contains(t, string(index), "("+readme+")")
+	}
+}
+
+func TestVLLM(t *testing.T) {
+	grant := newCluster(t, "vllm").ask(nvidia, template(t, "vllm/vllm.yaml"))
+	require.NotNil(t, grant)
+	assert.Contains(t, grant.Devices()[0], "-mig-3g-40gb-", "the smallest partition with 30 GiB")
+}
+
 // TestEightOfOneGPU: on a free GPU, and fast beside GPUs of which somebody
 // holds a piece.
 func TestEightOfOneGPU(t *testing.T) {

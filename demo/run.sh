@@ -78,6 +78,9 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/translate-nos              # a memory slice of nos, unchanged
   kubectl apply -f demo/admin-access               # a monitor that takes nothing
   kubectl apply -f demo/vectoradd                  # CUDA, for real GPUs
+  kubectl apply -f demo/notebook                   # Jupyter on a partition, for real GPUs
+  kubectl apply -f demo/job                        # a Job with PyTorch, for real GPUs
+  kubectl apply -f demo/vllm                       # a model served by vLLM, for real GPUs
 
 What administrators do, step by step (demo/NAME/README.md):
 

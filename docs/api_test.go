@@ -18,7 +18,7 @@ import (
 
 // writers say who writes a part of an object. The longest prefix holds.
 var writers = map[string][][2]string{
-	"PartitionProfile": {{"spec", "people, and the controller for the profiles of the chart and for [configurations of other tools](../how-to/keep-other-tools-labels.md)"}},
+	"PartitionProfile": {{"spec", "people, and the controller for the profiles of the chart and for [configurations of other tools](../admin/migrate.md)"}},
 	"GPUResourceMap":   {{"spec", "the controller"}},
 	"PartitionPlan":    {{"spec", "people"}, {"status", "the controller"}},
 	"GPUNode":          {{"spec", "people, and the controller from labels of the Node"}, {"status", "the controller"}, {"status.node", "the plugin of the node"}},

@@ -30,10 +30,10 @@ import (
 func TestReferenceListsWhatThereIs(t *testing.T) {
 	attributes, capacities, counters := published(t)
 	for place, inCode := range map[string][]string{
-		"devices.md#Attributes":    attributes,
-		"devices.md#Capacities":    capacities,
-		"devices.md#Counters":      counters,
-		"simulator.md#Inventories": models.InventoryNames(),
+		"devices.md#Attributes":                      attributes,
+		"devices.md#Capacities":                      capacities,
+		"devices.md#Counters":                        counters,
+		"../../test/simulator/README.md#Inventories": models.InventoryNames(),
 	} {
 		t.Run(place, func(t *testing.T) {
 			page, heading, _ := strings.Cut(place, "#")
@@ -154,7 +154,12 @@ func pages(t *testing.T) []string {
 	require.NoError(t, err)
 	below, err := filepath.Glob("*/*.md")
 	require.NoError(t, err)
-	return append(append(found, below...), "../README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../test/hardware/README.md")
+	demos, err := filepath.Glob("../demo/*/README.md")
+	require.NoError(t, err)
+	return slices.Concat(found, below, demos, []string{
+		"../README.md", "../demo/README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../release/README.md", "../api/stored-formats.md",
+		"../test/ai-conformance.md", "../test/hardware/README.md", "../test/simulator/README.md",
+	})
 }
 
 // toBeWritten are pages that may be linked before they are there.
@@ -215,13 +220,12 @@ func TestValuesAreOfTheChart(t *testing.T) {
 
 // Who cleans up by hand deletes objects of all kinds of the chart.
 func TestCleanUpNamesAllKinds(t *testing.T) {
-	_, section, found := strings.Cut(read(t, "how-to/upgrade-and-uninstall.md"), "## Clean up by hand")
-	require.True(t, found)
+	script := read(t, "../deployments/clean-up.sh")
 	// Pods go with what made them, and a cluster need not have the kinds of the Prometheus Operator.
 	except := []string{"pods", "podmonitors", "servicemonitors", "prometheusrules", "customresourcedefinitions"}
 	for _, kind := range uninstall.Kinds {
 		if !slices.Contains(except, kind.Resource) {
-			assert.Regexp(t, `[ ,]`+kind.Resource+`[,\n]`, section)
+			assert.Regexp(t, `[ ,]`+kind.Resource+`[,\n]`, script)
 		}
 	}
 }
@@ -233,7 +237,7 @@ func TestCommandsDeleteAllDefinitions(t *testing.T) {
 	require.NotEmpty(t, files)
 	commands := regexp.MustCompile("kubectl delete (?:crd|customresourcedefinition) [^#`\n]+")
 	found := 0
-	for _, file := range append(pages(t), "../test/release.sh") {
+	for _, file := range append(pages(t), "../test/release.sh", "../deployments/clean-up.sh") {
 		for _, command := range commands.FindAllString(read(t, file), -1) {
 			found++
 			for _, f := range files {
@@ -262,8 +266,7 @@ func has(values map[string]any, path []string) bool {
 	return ok && (len(inner) == 0 || has(inner, path[1:]))
 }
 
-// Messages that troubleshooting.md quotes, in lines that begin with >, are those of
-// the programs. … stands for what differs.
+// Messages that pages of symptoms quote, in lines that begin with >, are those of the programs. … stands for what differs.
 func TestQuotedMessagesAreInTheCode(t *testing.T) {
 	var all strings.Builder
 	for _, folder := range []string{"../pkg", "../cmd"} {
@@ -276,17 +279,19 @@ func TestQuotedMessagesAreInTheCode(t *testing.T) {
 	verb := regexp.MustCompile(`%[a-z]`)
 	in := verb.ReplaceAllString(all.String(), "…")
 	quotes := 0
-	for line := range strings.Lines(read(t, "troubleshooting.md")) {
-		quote, ok := strings.CutPrefix(line, "> ")
-		if !ok {
-			continue
-		}
-		quotes++
-		for part := range strings.SplitSeq(strings.ToLower(strings.TrimSpace(quote)), "…") {
-			if part = strings.TrimSpace(part); len(part) > 3 {
-				assert.Contains(t, in, part, "docs/troubleshooting.md quotes what no program says")
+	for _, page := range []string{"user/pending.md", "at-night.md"} {
+		for line := range strings.Lines(read(t, page)) {
+			quote, ok := strings.CutPrefix(line, "> ")
+			if !ok {
+				continue
+			}
+			quotes++
+			for part := range strings.SplitSeq(strings.ToLower(strings.TrimSpace(quote)), "…") {
+				if part = strings.TrimSpace(part); len(part) > 3 {
+					assert.Contains(t, in, part, "docs/%s quotes what no program says", page)
+				}
 			}
 		}
 	}
-	assert.Greater(t, quotes, 10)
+	assert.Greater(t, quotes, 20)
 }

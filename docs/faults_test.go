@@ -14,7 +14,7 @@ import (
 // Every key of the faults of AMD's GPUs is in the page, with the keys of its
 // entries beside it.
 func TestFaultsAreInTheReference(t *testing.T) {
-	_, section, found := strings.Cut(read(t, "reference/simulator.md"), "## Faults")
+	_, section, found := strings.Cut(read(t, "../test/simulator/README.md"), "## Faults")
 	require.True(t, found)
 	faults := reflect.TypeFor[amdgpu.Faults]()
 	for i := range faults.NumField() {

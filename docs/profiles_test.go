@@ -20,7 +20,7 @@ func TestModels(t *testing.T) {
 	generated(t, "reference/models.md", "amd-modes", modes(t))
 }
 
-// profiles has a row for each profile of a model, and of the boards that have the same.
+// profiles has a row for each model, and the boards that have the same profiles.
 func profiles() string {
 	boards := map[string]string{}
 	for _, key := range models.NVIDIAModels() {
@@ -38,7 +38,7 @@ func profiles() string {
 		slices.SortStableFunc(all, func(a, b models.Profile) int {
 			return cmp.Or(a.Size-b.Size, a.ComputeSlices-b.ComputeSlices)
 		})
-		name := "`" + key + "`" + boards[key]
+		var lines []string
 		for _, p := range all {
 			note := ""
 			if p.Confidence == "derived" {
@@ -48,11 +48,11 @@ func profiles() string {
 			for _, other := range p.OtherMemoryMiB {
 				memory += " or " + gib(other)
 			}
-			rows = append(rows, []string{name, "`" + p.Name + "`" + note, memory, fmt.Sprint(p.Multiprocessors), fmt.Sprint(p.MaxInstances)})
-			name = "" // once is enough
+			lines = append(lines, fmt.Sprintf("`%s`%s: %s GiB, %d SMs, ×%d", p.Name, note, memory, p.Multiprocessors, p.MaxInstances))
 		}
+		rows = append(rows, []string{"`" + key + "`" + boards[key], strings.Join(lines, "<br>")})
 	}
-	return table([]string{"model", "profile", "memory, GiB", "SMs", "max"}, rows)
+	return table([]string{"model", "profiles"}, rows)
 }
 
 func gib(mib uint64) string { return fmt.Sprintf("%.1f", float64(mib)/1024) }
@@ -68,20 +68,20 @@ func plain() string {
 	return strings.Join(keys, ", ")
 }
 
-// modes has a row for each AMD model and mode, as the model's GPUs publish them under
+// modes has a row for each AMD model, with its modes as the model's GPUs publish them under
 // NPS1.
 func modes(t *testing.T) string {
 	t.Helper()
 	var rows [][]string
 	for _, key := range models.AMDModels() {
 		if model, _ := models.AMDModelByKey(key); !model.HasPartitions() {
-			rows = append(rows, []string{"`" + key + "`", "no modes", "", "", ""})
+			rows = append(rows, []string{"`" + key + "`", "no modes"})
 			continue
 		}
 		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
 		require.NoError(t, err)
 		g := inv.Hardware("node")[0]
-		name := "`" + key + "`"
+		var lines []string
 		for _, p := range slices.Backward(g.Placements) {
 			if p.Start > 0 {
 				continue
@@ -92,11 +92,11 @@ func modes(t *testing.T) string {
 					count++
 				}
 			}
-			rows = append(rows, []string{name, strings.ToUpper(p.Profile), fmt.Sprint(count), fmt.Sprint(p.Memory >> 20), fmt.Sprint(p.ComputeUnits)})
-			name = "" // once is enough
+			lines = append(lines, fmt.Sprintf("%s: %d MiB, %d CUs, ×%d", strings.ToUpper(p.Profile), p.Memory>>20, p.ComputeUnits, count))
 		}
+		rows = append(rows, []string{"`" + key + "`", strings.Join(lines, "<br>")})
 	}
-	return table([]string{"model", "mode", "partitions", "memory of each, MiB", "compute units of each"}, rows)
+	return table([]string{"model", "partitions in each mode"}, rows)
 }
 
 // The class that a page names for a profile is that of the chart.

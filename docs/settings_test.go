@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -20,48 +18,20 @@ import (
 
 const (
 	profilesPage  = "reference/partitionprofile.md"
-	migrationPage = "how-to/migrate-from-device-plugin.md"
+	migrationPage = "admin/migrate-from-device-plugin.md"
 )
 
-// The table of keys has every key of a profile's spec.
-func TestKeysOfProfiles(t *testing.T) {
-	keys := keysOf("", reflect.TypeFor[v1beta1.PartitionProfileSpec]())
-	assert.ElementsMatch(t, keys, firstColumn(t, profilesPage, "Keys"))
-}
-
-// keysOf are the paths of the keys that hold no others.
-func keysOf(path string, t reflect.Type) (found []string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch {
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
-		return keysOf(path+"[]", t.Elem())
-	case t.Kind() != reflect.Struct, t == reflect.TypeFor[metav1.Duration]():
-		return []string{path}
-	}
-	for i := range t.NumField() {
-		key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		found = append(found, keysOf(strings.TrimPrefix(path+"."+key, "."), t.Field(i).Type)...)
-	}
-	return found
-}
-
-// The third column of the table of keys says the defaults: a rule that spells them
-// out does the same as one that says nothing.
+// Defaults of the API are those of the code: a rule that spells them out does the same as one
+// that says nothing.
 func TestDefaultsOfProfiles(t *testing.T) {
 	rule := map[string]any{}
-	for line := range strings.Lines(read(t, profilesPage)) {
+	for line := range strings.Lines(read(t, "reference/api.md")) {
 		cells := strings.Split(line, "|")
-		if len(cells) < 5 || !strings.Contains(cells[1], "`rules[].") {
-			continue
-		}
-		value := code.FindStringSubmatch(cells[3])
-		if value == nil {
+		if len(cells) < 5 || !strings.Contains(cells[1], "`rules[].") || !strings.Contains(cells[3], "default `") {
 			continue
 		}
 		var parsed any
-		require.NoError(t, yaml.Unmarshal([]byte(value[1]), &parsed))
+		require.NoError(t, yaml.Unmarshal([]byte(code.FindStringSubmatch(cells[3])[1]), &parsed))
 		keys := strings.Split(strings.Trim(strings.TrimSpace(cells[1]), "`"), ".")[1:]
 		if slices.Contains(keys, "partitions") {
 			continue // the default is that there is none
@@ -75,7 +45,7 @@ func TestDefaultsOfProfiles(t *testing.T) {
 		}
 		in[keys[len(keys)-1]] = parsed
 	}
-	require.Len(t, rule["sharing"], 6)
+	require.Len(t, rule["sharing"], 3)
 	want := profile.Default()
 	want.Profile = "p"
 	assert.Equal(t, want.Sharing, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Sharing)
@@ -157,24 +127,8 @@ func TestFileAndProfileSayTheSame(t *testing.T) {
 	assert.Equal(t, profile, g)
 }
 
-// What the page says is refused is refused in these words.
+// The page quotes how misspelt keys of a file are refused.
 func TestRefusalsOfSettings(t *testing.T) {
-	rows := 0
-	in := false
-	for line := range strings.Lines(read(t, profilesPage)) {
-		if strings.HasPrefix(line, "#") {
-			in = strings.TrimSpace(line) == "## Invalid profiles"
-		}
-		cells := code.FindAllStringSubmatch(line, -1)
-		if !in || !strings.HasPrefix(line, "| `") || len(cells) != 2 {
-			continue
-		}
-		rows++
-		_, err := profile.Parse("f", []byte("{apiVersion: tranche.dev/v1beta1, kind: PartitionProfile, metadata: {name: f}, spec: {rules: [{"+cells[0][1]+"}]}}"))
-		assert.EqualError(t, err, "f: "+cells[1][1])
-	}
-	assert.Equal(t, 10, rows)
-
 	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
 	require.NoError(t, err)
 	err = formats.ReadDevicePlugin("slice-10", "slice-10", misspelt).Err

@@ -19,7 +19,7 @@ func TestOldestKubernetes(t *testing.T) {
 	found := regexp.MustCompile(`(?m)^kubeVersion: ">=(1\.\d+)\.0-0"$`).FindStringSubmatch(read(t, "../deployments/helm/tranche/Chart.yaml"))
 	require.NotNil(t, found)
 	oldest := found[1]
-	for _, page := range []string{"../README.md", "../CHANGELOG.md", "../deployments/helm/tranche/README.md", "how-to/install.md"} {
+	for _, page := range []string{"../README.md", "../CHANGELOG.md", "../deployments/helm/tranche/README.md", "admin/install.md"} {
 		text := regexp.MustCompile(`busybox:\S+`).ReplaceAllString(read(t, page), "")
 		assert.Contains(t, text, "Kubernetes "+oldest+" or later", page)
 		for _, version := range regexp.MustCompile(`\b1\.3\d\b`).FindAllString(text, -1) {

@@ -28,7 +28,7 @@ lint ./...
 (cd test/browser && lint --config ../../.golangci.yaml ./...)
 (cd release && lint --config ../.golangci.yaml ./...)
 echo "shell …"
-for script in test/*.sh test/*/*.sh demo/*.sh .ci/run; do bash -n "$script"; done
+for script in test/*.sh test/*/*.sh demo/*.sh deployments/*.sh .ci/run; do bash -n "$script"; done
 echo "chart …"
 HELM=$(bin/cluster path)/helm
 "$HELM" lint --quiet --strict deployments/helm/tranche

@@ -17,8 +17,7 @@ const (
 	EventPartitionMissing = "PartitionMissing"
 	// EventPartitionFound (Normal): a missing partition returned.
 	EventPartitionFound = "PartitionFound"
-	// EventDevicesFail (Warning): devices cannot be prepared: which, and why. The node tries
-	// again.
+	// EventDevicesFail (Warning): devices cannot be prepared. The node tries again.
 	EventDevicesFail = "DevicesFail"
 	// EventDevicesWork (Normal): devices of DevicesFail can be prepared again.
 	EventDevicesWork = "DevicesWork"
@@ -55,7 +54,7 @@ const (
 	// EventTaintsNotPublished (Warning): a feature gate of the API server is off: devices
 	// that would be tainted are not published.
 	EventTaintsNotPublished = "TaintsNotPublished"
-	// EventSharesNotPublished (Warning): no shares, or none of partitions: why.
+	// EventSharesNotPublished (Warning): no shares are published, or none of partitions.
 	EventSharesNotPublished = "SharesNotPublished"
 	// EventSharesNotLimited (Warning): no MPS daemon works, so memory of shares is not
 	// limited.
@@ -81,8 +80,8 @@ const (
 	// EventProfileDoesNotFit (Warning): the node's GPUs no longer fit the profile, because
 	// one was removed.
 	EventProfileDoesNotFit = "ProfileDoesNotFit"
-	// EventProfileUnknown (Warning): the stored profile cannot be read: why. It is requested from
-	// the controller again, or, if a newer version wrote it, stays.
+	// EventProfileUnknown (Warning): the stored profile cannot be read. It is requested from the
+	// controller again, or, if a newer version wrote it, stays.
 	EventProfileUnknown = "ProfileUnknown"
 	// EventGPURemoved (Normal): a GPU from before the reboot is gone, so profiles no longer
 	// count it.
@@ -97,10 +96,10 @@ const (
 	// EventSeveralMIGPartitions (Warning, on the pod): one container has several MIG
 	// partitions, of which a CUDA process uses one.
 	EventSeveralMIGPartitions = "SeveralMIGPartitions"
-	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet: why.
+	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet.
 	EventReleaseFailed = "ReleaseFailed"
 	// EventReleaseNotFinished (Warning, also on the pod): a claim was released, but its
-	// partition cannot be removed yet: why.
+	// partition cannot be removed yet.
 	EventReleaseNotFinished = "ReleaseNotFinished"
 	// EventClaimConflict (Warning): a claim was allocated a device that another claim still
 	// holds.
@@ -132,8 +131,7 @@ const (
 // The reasons of the events that the controller writes on the GPUNode, beside those
 // of switches that fail, which have the switch's reason.
 const (
-	// EventSwitchStarted (Normal, on the GPUNode): GPUs are tainted: which, and from which
-	// profile to which.
+	// EventSwitchStarted (Normal, on the GPUNode): GPUs are tainted for another profile.
 	EventSwitchStarted = "SwitchStarted"
 	// EventSwitchSucceeded (Normal, on the GPUNode): the switch is done, and how long it took.
 	EventSwitchSucceeded = "SwitchSucceeded"
@@ -142,18 +140,19 @@ const (
 	EventPlanRevision = "PlanRevision"
 	// EventPlanStep (Normal, on the PartitionPlan): the nodes of a step have the target.
 	EventPlanStep = "PlanStep"
-	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed: which, and why.
+	// EventPlanStopped (Warning, on the PartitionPlan): too many nodes failed.
 	EventPlanStopped = "PlanStopped"
 	// EventPlanUndo (Warning, on the PartitionPlan): nodes go back from the newest revision.
 	EventPlanUndo = "PlanUndo"
 	// EventPlanComplete (Normal, on the PartitionPlan): the nodes that can be switched have the target.
 	EventPlanComplete = "PlanComplete"
-	// EventDefragmentationStarted (Normal, on the GPUNode): pods are moved to make room for a
-	// waiting pod: which.
+	// EventDefragmentationStarted (Normal, on the GPUNode): pods are moved to make room for
+	// a waiting pod.
 	EventDefragmentationStarted = "DefragmentationStarted"
 	// EventDefragmentationSucceeded (Normal, on the GPUNode): the waiting pod has its devices.
 	EventDefragmentationSucceeded = "DefragmentationSucceeded"
-	// EventDefragmentationAborted (Warning, on the GPUNode): the waiting pod did not get its devices: why.
+	// EventDefragmentationAborted (Warning, on the GPUNode): the waiting pod did not get its
+	// devices.
 	EventDefragmentationAborted = "DefragmentationAborted"
 	// EventEvictedForDefragmentation (Normal, on the pod): the pod was evicted to make room for
 	// another one.

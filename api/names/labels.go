@@ -29,7 +29,7 @@ const (
 	// `failed`.
 	LabelMIGConfigState = "nvidia.com/mig.config.state"
 	// LabelDevicePluginConfig (Node): name of a file in the chart's `devicePluginConfig`.
-	// [Migrate](../how-to/migrate-from-device-plugin.md).
+	// [Migrate](../admin/migrate-from-device-plugin.md).
 	LabelDevicePluginConfig = "nvidia.com/device-plugin.config"
 	// LabelGPUConfigProfile (Node): name of a profile of AMD's device config manager, with
 	// `formats.deviceConfigManager`.

@@ -24,7 +24,7 @@ import (
 const setProfileExamples = `  # Set a profile, and wait until it is applied
   kubectl tranche set-profile node-a all-balanced --wait
 
-  # Return to the profile in the GPUNode's spec, or to the profile "default"
+  # Return to the profile of the GPUNode's spec, of a PartitionPlan, or to "default"
   kubectl tranche set-profile node-a --unset`
 
 const setProfileLong = `Set the partition profile of a node with its label tranche.dev/profile.

@@ -107,14 +107,14 @@ func alerts(t *testing.T, args ...string) (found []alert) {
 	return found
 }
 
-// TestAlerts: each asks for metrics that there are and says what to do, and the page
-// lists it.
+// TestAlerts: each asks for metrics that there are, says what to do, and links its section of
+// the runbook.
 func TestAlerts(t *testing.T) {
 	known := metricsInCode(t)
-	page, err := os.ReadFile("../../docs/reference/metrics.md")
+	page, err := os.ReadFile("../../docs/at-night.md")
 	require.NoError(t, err)
 	var inPage []string
-	for _, match := range regexp.MustCompile("(?m)^\\| `(Tranche[A-Za-z]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, match := range regexp.MustCompile("(?m)^### (Tranche[A-Za-z]+)\n\n(?:Warning|Critical)\\. ").FindAllStringSubmatch(string(page), -1) {
 		inPage = append(inPage, match[1])
 	}
 	var names []string
@@ -127,8 +127,10 @@ func TestAlerts(t *testing.T) {
 		assert.Contains(t, []string{"warning", "critical"}, a.Labels["severity"], a.Alert)
 		assert.NotEmpty(t, a.Annotations["summary"], a.Alert)
 		assert.Contains(t, a.Annotations["description"], "kubectl", a.Alert)
+		assert.Equal(t, "https://github.com/tranche-dev/tranche/blob/main/docs/at-night.md#"+strings.ToLower(a.Alert), a.Annotations["runbook_url"])
+		assert.Regexp(t, `(?i)### `+a.Alert+`\n\n`+a.Labels["severity"]+`\. `, string(page))
 	}
-	assert.ElementsMatch(t, names, inPage, "docs/reference/metrics.md, Alerts")
+	assert.ElementsMatch(t, names, inPage, "docs/at-night.md, Alerts")
 }
 
 // valuesInCode are all texts in the code of the controller and of the API.

@@ -91,14 +91,11 @@ func TestSchedulerMetrics(t *testing.T) {
 	assert.Equal(t, container.Ports[0].Name, ports[1].Port.StrVal)
 }
 
-// TestProfileInTheDocumentation: the profile to paste into a scheduler's configuration is that
-// of the second scheduler.
-func TestProfileInTheDocumentation(t *testing.T) {
-	_, rest, found := strings.Cut(readFile(t, "../../docs/how-to/pack-gpus.md"), "```yaml\napiVersion: kubescheduler.config.k8s.io/v1\n")
-	require.True(t, found)
-	block, _, _ := strings.Cut(rest, "```")
+// TestProfileForTheClustersScheduler: the profile to paste into a scheduler's configuration is
+// that of the second scheduler.
+func TestProfileForTheClustersScheduler(t *testing.T) {
 	var pasted struct{ Profiles []map[string]any }
-	require.NoError(t, yaml.Unmarshal([]byte(block), &pasted))
+	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, "../kube-scheduler.yaml")), &pasted))
 	require.Len(t, pasted.Profiles, 1)
 	ours := schedulerConfiguration(t, decode(t, render(t, chart, "--set", "scheduler.enabled=true"))).Profiles[0]
 	ours["schedulerName"] = corev1.DefaultSchedulerName

@@ -17,7 +17,7 @@ import (
 
 // errNoPlugins is returned if no plugin can clean up.
 var errNoPlugins = errors.New("there is no DaemonSet of Tranche, so no plugin can clean up its node; " +
-	"--check lists what is left, and docs/how-to/upgrade-and-uninstall.md describes how to clean up manually")
+	"--check lists what is left, and docs/admin/upgrade-and-uninstall.md describes how to clean up manually")
 
 // ErrRefused is what the errors are with which Run refuses.
 var ErrRefused = errors.New("Tranche cannot be uninstalled now")
@@ -128,7 +128,7 @@ func (c *Config) refuseIfSilent(ctx context.Context) error {
 	return refusef("the plugins of nodes do not answer, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n%s",
-		reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
+		reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/admin/upgrade-and-uninstall.md)"))
 }
 
 // unfinished returns a line for each node that publishes GPUs, with the reason for which its plugin

@@ -218,9 +218,9 @@ func (c *Config) late(ctx context.Context) error {
 			"What to do:\n"+
 			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
 			"  - if a process uses a GPU of a node whose plugin has ended, end it, install Tranche again, and then uninstall it again\n%s",
-			c.Deadline, ErrUnfinished, reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md)"))
+			c.Deadline, ErrUnfinished, reasons, c.otherwise("uninstall anyway, and clean these nodes by hand (docs/admin/upgrade-and-uninstall.md)"))
 	}
-	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
+	fmt.Fprintf(c.Out, "%s is set, so what these nodes publish is deleted; their files must be removed by hand (docs/admin/upgrade-and-uninstall.md):\n%s", c.force(), reasons)
 	err = c.Client.AppsV1().DaemonSets(c.Namespace).Delete(ctx, c.DaemonSet, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete DaemonSet %s/%s: %w", c.Namespace, c.DaemonSet, err)

@@ -59,6 +59,9 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"quota":           checkQuota,
 	"admin-access":    checkAdminAccess,
 	"vectoradd":       checkVectorAdd,
+	"notebook":        checkNotebook,
+	"job":             checkJob,
+	"vllm":            checkVLLM,
 	"amd-partition":   checkAMDPartition,
 	"amd-one-gpu":     checkAMDOneGPU,
 	"amd-switch":      checkAMDSwitch,
@@ -139,10 +142,10 @@ func TestDemos(t *testing.T) {
 	}
 }
 
-var otherImage = regexp.MustCompile(`(?m)^( +)image: [^b].*$`)
+var otherImage = regexp.MustCompile(`(?m)^( +)image: [^b].*(?:\n +(?:args|readinessProbe): .*)*$`)
 
 // standIn is a copy of a demo's folder with busybox in the place of an image
-// that is not here.
+// that is not here, of its arguments and of its probe.
 func standIn(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))

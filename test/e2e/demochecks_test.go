@@ -211,6 +211,28 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.deletePods()
 }
 
+func checkNotebook(s *suite, pods map[string]*corev1.Pod) {
+	s.requireSees(pods["notebook"], "main", s.allocated(pods["notebook"], ""), "1g.10gb")
+}
+
+func checkJob(s *suite, pods map[string]*corev1.Pod) {
+	require.Len(s.t, pods, 2)
+	devices := map[string]bool{}
+	for _, pod := range pods {
+		device := s.allocated(pod, "")
+		s.requireSees(pod, "main", device, "1g.10gb")
+		devices[device.Device] = true
+	}
+	assert.Len(s.t, devices, 2)
+}
+
+func checkVLLM(s *suite, pods map[string]*corev1.Pod) {
+	require.Len(s.t, pods, 1)
+	for _, pod := range pods {
+		s.requireSees(pod, "main", s.allocated(pod, ""), "3g.40gb")
+	}
+}
+
 // There is no CUDA here and no registry: the pod gets its GPU.
 func checkVectorAdd(s *suite, pods map[string]*corev1.Pod) {
 	s.requireSees(pods["vectoradd"], "main", s.allocated(pods["vectoradd"], ""), "gpu")

@@ -12,7 +12,7 @@ import (
 
 // The page names each attribute and capacity that is translated, or refused with a remedy of its own.
 func TestPageNamesAttributes(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/how-to/migrate-from-nvidia-dra-driver.md")
+	page, err := os.ReadFile("../../../docs/admin/migrate-from-nvidia-dra-driver.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(page), "### Attributes in selectors")
 	table, _, _ = strings.Cut(table, "### Parameters")

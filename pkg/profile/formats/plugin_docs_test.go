@@ -13,11 +13,16 @@ import (
 
 // The migration page has a line for every key that a file can have.
 func TestPageHasEveryKey(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/how-to/migrate-from-device-plugin.md")
+	page, err := os.ReadFile("../../../docs/admin/migrate-from-device-plugin.md")
 	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "| key | effect |\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
 	var inPage []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
-		inPage = append(inPage, m[1])
+	for row := range strings.Lines(table) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			inPage = append(inPage, m[1])
+		}
 	}
 	want := append(keys("", reflect.TypeFor[pluginConfig]()), "sharing.timeSlicing", "sharing.mps")
 	assert.ElementsMatch(t, want, inPage)

@@ -21,6 +21,10 @@ const (
 	MetricFreeDevices = "tranche_free_devices"
 	// MetricFreeMemory: Memory of a GPU that no claim holds.
 	MetricFreeMemory = "tranche_free_memory_bytes"
+	// MetricGPUHealthy: 1 for a healthy GPU, 0 for others, with the cause in the taint unhealthy, or missing.
+	MetricGPUHealthy = "tranche_gpu_healthy"
+	// MetricGPUUnavailable: 1 for each reason why no device of a GPU can be allocated: a taint, or withheld.
+	MetricGPUUnavailable = "tranche_gpu_unavailable"
 	// MetricPreparedDevices: Devices that claims hold.
 	MetricPreparedDevices = "tranche_prepared_devices"
 	// MetricPublishErrors: Failed attempts to publish the node's ResourceSlices.

@@ -53,6 +53,32 @@ func (m *machine) awaitWatch() {
 	m.awaitHang()
 }
 
+// Metrics tell which GPUs work, and why no device of one can be allocated, also after a restart of the
+// plugin.
+func TestHealthMetrics(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	m.config.HTTPAddress = freeAddress(t)
+	shown := func(lines ...string) {
+		t.Helper()
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
+			for _, line := range lines {
+				assert.Contains(c, body, line)
+			}
+		}, nodetest.Patience, nodetest.Tick)
+	}
+	_, stop := m.start()
+	shown(`tranche_gpu_healthy{cause="",gpu="`+card0+`",node="node-a"} 1`, `tranche_gpu_healthy{cause="",gpu="`+card1+`",node="node-a"} 1`)
+	_, body := get(t, "http://"+m.config.HTTPAddress+"/metrics")
+	assert.NotContains(t, body, names.MetricGPUUnavailable+"{")
+	m.faults(nvdriver.Faults{Lost: []string{address0}})
+	shown(`tranche_gpu_healthy{cause="lost",gpu="`+card0+`",node="node-a"} 0`, `tranche_gpu_unavailable{gpu="`+card0+`",node="node-a",reason="unhealthy"} 1`,
+		`tranche_gpu_healthy{cause="",gpu="`+card1+`",node="node-a"} 1`)
+	stop()
+	_, _ = m.start()
+	shown(`gpu="`+card0+`",node="node-a"} 0`, `tranche_gpu_healthy{cause="",gpu="`+card1+`",node="node-a"} 1`)
+}
+
 // A fatal XID takes the GPU out of service, tells who is on it, survives a
 // restart of the plugin, and is over when the GPU has restarted.
 func TestFatalXID(t *testing.T) {

@@ -150,6 +150,7 @@ func newPlugin(ctx context.Context, b *base) (*plugin, error) {
 		p.labels = inventory.NewLabeler(b.client, b.node)
 	}
 	b.metrics.Register(p.usage)
+	b.metrics.Register(telemetry.HealthCollector(p.gpuHealth))
 	b.drivers.Learn(b.records.List())
 	claims.report(ctx, claims.Recover(b.broken))
 	return p, p.monitor.checkFirst(ctx)

@@ -95,6 +95,28 @@ func objectsWith(key string, all map[string][]string) string {
 	return strings.Join(found, " or ")
 }
 
+// DidYouMean ends a sentence about a name that does not exist: with a question for the name that was
+// probably meant, or with a full stop.
+func DidYouMean(name string, names []string) string {
+	// What many names have in common does not make them alike: a domain at the end, or before a slash.
+	before, _, qualified := strings.Cut(name, "/")
+	_, domain, _ := strings.Cut(before, ".")
+	stem := func(s string) string {
+		if qualified {
+			return strings.TrimPrefix(s, before+"/")
+		}
+		return strings.TrimSuffix(s, "."+domain)
+	}
+	byStem := map[string]string{}
+	for _, n := range names {
+		byStem[stem(n)] = n
+	}
+	if meant := byStem[near(stem(name), slices.Sorted(maps.Keys(byStem)))]; meant != "" {
+		return "; did you mean " + meant + "?"
+	}
+	return "."
+}
+
 // longestKey is the maximum length of keys for near, whose time grows quadratically.
 const longestKey = 64
 

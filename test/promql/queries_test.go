@@ -16,7 +16,8 @@ import (
 // quiet are panels that show nothing in a cluster where all is well, and without plans.
 var quiet = []string{
 	"Nodes whose desired profile is not applied", "Nodes of plans", "Plans that have stopped", "Failures",
-	"Repairs and publishing errors", "Lower clocks", "GPUs that are not measured", "Memory of shares",
+	"Repairs and publishing errors", "Lower clocks", "GPUs that are not measured",
+	"GPUs that cannot be allocated", "Memory of shares",
 }
 
 // with sets the variables of a query.
@@ -173,6 +174,7 @@ func TestAlerts(t *testing.T) {
 		"TrancheGPUNotMeasured node-a": func(l labels.Labels, at time.Duration, now float64) (float64, bool) {
 			return now, !strings.HasPrefix(l.Get("__name__"), "tranche_memory_") || l.Get("gpu") != gpu || !late(at)
 		},
+		"TrancheGPUUnhealthy node-a":    set("tranche_gpu_healthy", "gpu", gpu, 0),
 		"TrancheGPUMemoryErrors node-a": grow("tranche_ecc_uncorrected_errors_total", map[string]string{"gpu": gpu}, 0.1),
 		"TrancheGPUThrottled node-ahw_thermal_slowdown": func(l labels.Labels, at time.Duration, now float64) (float64, bool) {
 			if l.Get("__name__") == "tranche_clocks_throttled" && l.Get("gpu") == gpu && l.Get("reason") == "hw_thermal_slowdown" {

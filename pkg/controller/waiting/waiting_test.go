@@ -273,7 +273,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 	}{
 		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
 		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
-		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev."},
+		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev; did you mean gpu-mig-1g-10gb.tranche.dev?"},
 		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb):"},
 		"device plugin": {"", "", resources("nvidia.com/mig-1g.10gb"), func(w *world) {
 			w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}})

@@ -2,10 +2,12 @@ package publisher
 
 import (
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -23,6 +25,20 @@ func offered(gpus []publish.GPU) (out []gpu.GPU) {
 		out = append(out, left)
 	}
 	return out
+}
+
+// unavailable returns why no device of a GPU can be allocated.
+func unavailable(g *publish.GPU) (reasons []string) {
+	if g.Withheld {
+		reasons = append(reasons, telemetry.Withheld)
+	}
+	for _, t := range g.Taints {
+		if isBarred([]resourceapi.DeviceTaint{t}) {
+			_, name, _ := strings.Cut(t.Key, "/")
+			reasons = append(reasons, name)
+		}
+	}
+	return reasons
 }
 
 // isBarred reports whether taints keep a device from being allocated to claims that tolerate

@@ -19,15 +19,16 @@ func TestOffered(t *testing.T) {
 		return publish.GPU{DeviceTaints: map[string][]resourceapi.DeviceTaint{device: taint(effect)}}
 	}
 	for name, test := range map[string]struct {
-		g    publish.GPU
-		want []string
+		g           publish.GPU
+		want        []string
+		unavailable []string
 	}{
-		"all":                     {publish.GPU{}, []string{partition, whole}},
-		"withheld":                {publish.GPU{Withheld: true}, nil},
-		"tainted":                 {publish.GPU{Taints: taint(resourceapi.DeviceTaintEffectNoSchedule)}, nil},
-		"tainted for information": {publish.GPU{Taints: taint(resourceapi.DeviceTaintEffectNone)}, []string{partition, whole}},
-		"one device tainted":      {tainted(partition, resourceapi.DeviceTaintEffectNoExecute), []string{whole}},
-		"no counters":             {publish.GPU{WholeOnly: true}, []string{whole}},
+		"all":                     {publish.GPU{}, []string{partition, whole}, nil},
+		"withheld":                {publish.GPU{Withheld: true}, nil, []string{"withheld"}},
+		"tainted":                 {publish.GPU{Taints: taint(resourceapi.DeviceTaintEffectNoSchedule)}, nil, []string{"busy"}},
+		"tainted for information": {publish.GPU{Taints: taint(resourceapi.DeviceTaintEffectNone)}, []string{partition, whole}, nil},
+		"one device tainted":      {tainted(partition, resourceapi.DeviceTaintEffectNoExecute), []string{whole}, nil},
+		"no counters":             {publish.GPU{WholeOnly: true}, []string{whole}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.g.GPU = nodetest.GPUAt("0000:01:00.0")
@@ -38,6 +39,7 @@ func TestOffered(t *testing.T) {
 				}
 			}
 			assert.Equal(t, test.want, got)
+			assert.Equal(t, test.unavailable, unavailable(&test.g))
 			assert.Len(t, test.g.Placements, 2, "the publication stays")
 		})
 	}

@@ -103,6 +103,8 @@ type Publisher struct {
 	places []string
 	// heldBack are the GPUs that the last publication withheld because of claims.
 	heldBack map[string]bool
+	// unavailable has, by GPU, why no device of it can be allocated by the last publication.
+	unavailable map[string][]string
 	// digests has the digest of each GPU's devices in the last publication.
 	digests publish.Digests
 }
@@ -194,7 +196,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 		return
 	}
 	out := make([]publish.GPU, len(known))
-	p.heldBack = map[string]bool{}
+	p.heldBack, p.unavailable = map[string]bool{}, map[string][]string{}
 	for i := range known {
 		out[i] = p.gpu(&known[i])
 		if !out[i].Withheld {
@@ -266,6 +268,7 @@ func (p *Publisher) gpu(g *inventory.GPU) publish.GPU {
 	if p.MIGResources {
 		out.MIGResource = settings.MIGResource
 	}
+	p.unavailable[g.PCIAddress] = unavailable(&out)
 	switch {
 	case p.noTaints:
 		p.withholdTainted(&out)
@@ -287,6 +290,14 @@ func (p *Publisher) DigestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.digests.Of(gpu.NameOf(pciAddress))
+}
+
+// UnavailableBecause returns why no device of a GPU can be allocated by the last publication, empty if
+// some can: taints without their domain, and telemetry.Withheld.
+func (p *Publisher) UnavailableBecause(pciAddress string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unavailable[pciAddress]
 }
 
 // Matches reports whether ResourceSlices are those of the last publication, including taints.

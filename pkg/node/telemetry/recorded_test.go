@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -54,6 +55,9 @@ func record(t *testing.T, node string, gpus []gpu.GPU, read func(context.Context
 	s.Measure(t.Context())
 	m := NewMetrics(node, list)
 	m.Register(s)
+	m.Register(HealthCollector(func() []Health {
+		return lists.Map(gpus, func(g gpu.GPU) Health { return Health{GPU: g.Name()} })
+	}))
 	m.OfferedGPUs(gpus)
 	var published []publish.GPU
 	for _, g := range gpus {

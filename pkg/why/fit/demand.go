@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 // Input is a pod with the objects that its claims and volumes depend on. Claims may include other
@@ -106,11 +107,11 @@ func (d *Demand) Deleted() (out []string) {
 // being deleted or does not exist. classes is nil if they could not be read.
 func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
 	out := d.Deleted()
+	there := lists.Map(classes, func(c resourceapi.DeviceClass) string { return c.Name })
 	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		for _, ch := range Choices(r) {
-			there := func(c resourceapi.DeviceClass) bool { return c.Name == ch.Class }
-			if classes != nil && !slices.ContainsFunc(classes, there) {
-				out = lists.Union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.Class))
+			if classes != nil && !slices.Contains(there, ch.Class) {
+				out = lists.Union(out, "there is no DeviceClass "+ch.Class+strict.DidYouMean(ch.Class, there))
 			}
 		}
 	})
@@ -123,12 +124,12 @@ func missingClaim(in Input, want *corev1.PodResourceClaim, err error) string {
 		return fmt.Sprintf("the claim of %q cannot be found: %v.", want.Name, err)
 	}
 	template := *want.ResourceClaimTemplateName
-	named := func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == template }
 	if in.Templates == nil {
 		return fmt.Sprintf("the claim of %q has not been created. Whether the ResourceClaimTemplate %s exists is not known.", want.Name, template)
 	}
-	if !slices.ContainsFunc(in.Templates, named) {
-		return fmt.Sprintf("the pod names the ResourceClaimTemplate %s, which does not exist in the namespace %s.", template, in.Pod.Namespace)
+	there := lists.Map(in.Templates, func(t resourceapi.ResourceClaimTemplate) string { return t.Name })
+	if !slices.Contains(there, template) {
+		return fmt.Sprintf("the pod names the ResourceClaimTemplate %s, which does not exist in the namespace %s", template, in.Pod.Namespace) + strict.DidYouMean(template, there)
 	}
 	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)
 }

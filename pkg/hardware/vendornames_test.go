@@ -20,18 +20,19 @@ var mayNameVendors = []string{"cmd", "demo", "docs", "pkg/hardware", "pkg/publis
 
 // namesVendors are the other files that name a vendor, with the reason.
 var namesVendors = map[string]string{
-	"pkg/claimtemplate/name.go":            "pods of other projects ask for one vendor's GPUs",
-	"pkg/claimtemplate/convert/plain.go":   "an extended resource is one vendor's",
-	"pkg/cluster/device.go":                "a device's profile is a mode on AMD's GPUs only, and a ResourceSlice does not say so otherwise",
-	"pkg/profile/partitions.go":            "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/publish/preview/release.go":       "the tables of models are by vendor",
-	"pkg/profile/profile.go":               "the spelling of a partition's profile tells its vendor",
-	"pkg/profile/resolve.go":               "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/profile/rules.go":                 "a PartitionProfile has a field for each vendor: mig and amd",
-	"pkg/profile/selector.go":              "a rule selects GPUs by vendor",
-	"pkg/profile/sharedevices.go":          "strategy MPS and time slices are NVIDIA's",
-	"pkg/profile/withouteffect.go":         "which profiles are partitions of mig, and which of xcp",
-	"pkg/publish/noderesources/catalog.go": "GPUs of unknown models are of each vendor",
+	"pkg/claimtemplate/name.go":              "pods of other projects ask for one vendor's GPUs",
+	"pkg/claimtemplate/convert/plain.go":     "an extended resource is one vendor's",
+	"pkg/cluster/device.go":                  "a device's profile is a mode on AMD's GPUs only, and a ResourceSlice does not say so otherwise",
+	"pkg/controller/gpurequests/extended.go": "an extended resource is one vendor's",
+	"pkg/profile/partitions.go":              "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/publish/preview/release.go":         "the tables of models are by vendor",
+	"pkg/profile/profile.go":                 "the spelling of a partition's profile tells its vendor",
+	"pkg/profile/resolve.go":                 "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/profile/rules.go":                   "a PartitionProfile has a field for each vendor: mig and amd",
+	"pkg/profile/selector.go":                "a rule selects GPUs by vendor",
+	"pkg/profile/sharedevices.go":            "strategy MPS and time slices are NVIDIA's",
+	"pkg/profile/withouteffect.go":           "which profiles are partitions of mig, and which of xcp",
+	"pkg/publish/noderesources/catalog.go":   "GPUs of unknown models are of each vendor",
 }
 
 // Code outside the vendors' packages decides by what a GPU or a driver can do, so that a

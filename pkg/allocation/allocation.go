@@ -41,6 +41,15 @@ func (c Classes) List() ([]*resourceapi.DeviceClass, error) {
 	return lists.Map(slices.Sorted(maps.Keys(c)), func(name string) *resourceapi.DeviceClass { return c[name] }), nil
 }
 
+// ExtendedResources returns the extended resources that devices of a class serve.
+func ExtendedResources(class *resourceapi.DeviceClass) []string {
+	all := []string{resourceapi.ResourceDeviceClassPrefix + class.Name}
+	if name := class.Spec.ExtendedResourceName; name != nil {
+		all = append(all, *name)
+	}
+	return all
+}
+
 // Nothing is the state in which no claim holds anything.
 func Nothing() structured.AllocatedState {
 	return structured.AllocatedState{

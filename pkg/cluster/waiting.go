@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/allocation"
 )
 
 // waiting lists the claims and pods that wait for a device of ours.
@@ -52,9 +54,8 @@ func extendedResources(classes []resourceapi.DeviceClass, isOurs func(string) bo
 		if !isOurs(class.Name) {
 			continue
 		}
-		out[corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+class.Name)] = true
-		if class.Spec.ExtendedResourceName != nil {
-			out[corev1.ResourceName(*class.Spec.ExtendedResourceName)] = true
+		for _, name := range allocation.ExtendedResources(class) {
+			out[corev1.ResourceName(name)] = true
 		}
 	}
 	return out

@@ -1,9 +1,8 @@
 package node
 
 import (
-	"slices"
-
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
@@ -14,13 +13,13 @@ func (p *plugin) gpuHealth() (all []telemetry.Health) {
 	known := p.gpus.List()
 	for _, g := range p.roster.All() {
 		h := telemetry.Health{GPU: g.Name(), Unavailable: p.monitor.publisher.UnavailableBecause(g.PCIAddress)}
-		at := slices.IndexFunc(known, func(k inventory.GPU) bool { return k.PCIAddress == g.PCIAddress })
+		now := lists.Find(known, func(k *inventory.GPU) bool { return k.PCIAddress == g.PCIAddress })
 		switch {
 		case p.drivers.IsUpgrading(g.Vendor):
-		case at < 0:
+		case now == nil:
 			h.Cause = gpu.CauseMissing
-		case known[at].Unhealthy():
-			h.Cause = known[at].Cause()
+		case now.Unhealthy():
+			h.Cause = now.Cause()
 		}
 		all = append(all, h)
 	}

@@ -105,19 +105,9 @@ func (e *Explanation) noDevices(in *Input) {
 		e.remedy("ask an administrator for the right to list nodes, or to run this command.", "")
 	default:
 		e.State = Invalid
-		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin", e.Namespace, e.Pod, resources) + strict.DidYouMean(unserved[0], servedResources(in))
+		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin", e.Namespace, e.Pod, resources) + strict.DidYouMean(unserved[0], slices.Collect(maps.Values(extendedResources(in.Classes))))
 		e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
 	}
-}
-
-// servedResources returns the extended resources that devices serve.
-func servedResources(in *Input) (all []string) {
-	for i := range in.Classes {
-		if name := in.Classes[i].Spec.ExtendedResourceName; name != nil {
-			all = append(all, *name)
-		}
-	}
-	return all
 }
 
 // unservedResources returns the extended resources of the pod that no device plugin serves. If the

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
@@ -49,7 +50,7 @@ func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resource
 		if vendor, ok := vendorOf[classes[i].Name]; ok && known && !slices.ContainsFunc(rules, givesPartOf(vendor)) {
 			amount = noderesources.WholeGPU
 		}
-		for _, name := range resourcesOf(&classes[i]) {
+		for _, name := range allocation.ExtendedResources(&classes[i]) {
 			other, ok := least[name]
 			if !ok {
 				inOrder, other = append(inOrder, name), amount
@@ -64,15 +65,6 @@ func (r *Reconciler) ofExtendedResources(ctx context.Context, classes []resource
 		}
 	}
 	return out, ctx.Err()
-}
-
-// resourcesOf returns the extended resources that devices of a class serve.
-func resourcesOf(class *resourceapi.DeviceClass) []string {
-	all := []string{resourceapi.ResourceDeviceClassPrefix + class.Name}
-	if name := class.Spec.ExtendedResourceName; name != nil {
-		all = append(all, *name)
-	}
-	return all
 }
 
 // rulesOf returns the rules that nodes have applied or are about to. They are not known if a node has

@@ -191,12 +191,13 @@ func (p *Publisher) Publish(ctx context.Context) {
 		return // claims may hold what an earlier run has published
 	}
 	p.reportOwners(ctx, known)
+	p.unavailable = map[string][]string{}
 	if p.unmanaged() {
 		p.sendAll(ctx, nil)
 		return
 	}
 	out := make([]publish.GPU, len(known))
-	p.heldBack, p.unavailable = map[string]bool{}, map[string][]string{}
+	p.heldBack = map[string]bool{}
 	for i := range known {
 		out[i] = p.gpu(&known[i])
 		if !out[i].Withheld {

@@ -77,10 +77,13 @@ func (s *Server) roomFor(r overview.Room) g.Node {
 	if r.Uncertain {
 		count = note("You are not allowed to see all claims, so it is not known what is free.")
 	}
-	return g.Group{count, h.H2(g.Text("Ask for it")), h.Div(h.Class("copy"),
-		h.Button(h.Type("button"), h.Data("copy", "claim"), g.Text("Copy")),
-		h.Pre(h.ID("claim"), h.Code(g.Text(r.Claim))),
-	), s.partitionsFor(r), s.places(r.Places)}
+	return g.Group{count, h.Div(h.Class("beside"),
+		h.Div(h.H2(g.Text("Ask for it")), h.Div(h.Class("copy"),
+			h.Button(h.Type("button"), h.Data("copy", "claim"), g.Text("Copy")),
+			h.Pre(h.ID("claim"), h.Code(g.Text(r.Claim))),
+		)),
+		h.Div(s.partitionsFor(r), s.places(r.Places)),
+	)}
 }
 
 // noShares says how an administrator enables shares that no node publishes.

@@ -1,6 +1,6 @@
 // Package invent invents clusters for the web page: of any size, in use as clusters are.
 //
-// It may import the Kubernetes API, pkg/cluster, pkg/gpu, test/gpunodes and test/scenes.
+// It may import the Kubernetes API, pkg/cluster, pkg/cluster/overview, pkg/gpu, test/gpunodes and test/scenes.
 package invent
 
 import (

@@ -206,7 +206,7 @@ test-modules:
 .PHONY: test-browser
 test-browser: ## Run the tests of the web page in Chromium, with axe-core, which npm fetches (installs chromium and npm, as root, if they are missing)
 	@{ command -v chromium && command -v npm; } >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium npm >/dev/null; }
-	@cd test/browser && TRANCHE_BROWSER=required $(TEST) -count=1 .
+	@cd test/browser && TRANCHE_BROWSER=required $(TEST) -count=1 -timeout 30m .
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)

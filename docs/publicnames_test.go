@@ -210,7 +210,7 @@ func TestPublicNames(t *testing.T) {
 	}
 	section("Alerts and recorded series", matches(t, regexp.MustCompile(`(?m)^ +- (?:alert|record): (\S+)$`), renderedChart))
 	section("DeviceClasses", matches(t, regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (\S+)$`), renderedChart, defaultChart, "../deployments/helm/testdata/simulate.yaml"))
-	section("ClusterRoles for users", matches(t, regexp.MustCompile(`(?m)^  name: (tranche-(?:view|profile-admin|user\S*))$`), defaultChart))
+	section("Roles for users", matches(t, regexp.MustCompile(`(?m)^  name: (tranche-(?:view|profile-admin|usage|user\S*))$`), defaultChart))
 	var schema map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(read(t, chartFolder+"values.schema.json")), &schema))
 	section("Values of the chart", schemaLines("", schema, false))

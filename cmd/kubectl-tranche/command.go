@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
@@ -59,6 +64,7 @@ type options struct {
 	out            io.Writer
 	config         *genericclioptions.ConfigFlags
 	noColor, ascii bool
+	refused        refusals
 }
 
 func newCommand(out io.Writer) *cobra.Command {
@@ -71,7 +77,7 @@ func newCommand(out io.Writer) *cobra.Command {
 			"5 nodes: sums by model and state, and the nodes in trouble.\n\n" +
 			"Requires permission to list ResourceSlices, and ResourceClaims to name the holders.",
 		Example:       examples,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tranche"},
@@ -93,12 +99,13 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	for _, add := range []func(*options) *cobra.Command{
-		newWhyCommand, newTemplatesCommand, newProfilesCommand, newNodeCommand, newSetProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
-		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand, newExitCodesTopic,
+		newWhyCommand, newTemplatesCommand, newProfilesCommand, newClassesCommand, newNodeCommand, newSetProfileCommand, newSwitchesCommand, newVersionCommand, newUninstallCommand,
+		newConvertCommand, newRolloutCommand, newPlanCommand, newTopCommand, newUICommand, newDefragCommand, newReportCommand, newExitCodesTopic, newOptionsCommand,
 	} {
 		cmd.AddCommand(add(o))
 	}
 	o.complete(cmd)
+	hideGlobalFlags(cmd)
 	return cmd
 }
 
@@ -119,6 +126,20 @@ func addOutput(cmd *cobra.Command, byDefault string, formats ...string) {
 		}
 		return check(cmd, args)
 	}
+}
+
+// plainly says that the API server cannot be reached, instead of which request the network failed.
+func plainly(err error) error {
+	request, isRequest := errors.AsType[*url.Error](err)
+	network, isNetwork := errors.AsType[*net.OpError](err)
+	if !isRequest || !isNetwork || network.Op != "dial" || exitCode(err) != exitError {
+		return err
+	}
+	host := request.URL
+	if server, err := url.Parse(host); err == nil {
+		host = server.Host
+	}
+	return fmt.Errorf("the API server %s cannot be reached (%w): did you specify the right host or port?", host, network.Err)
 }
 
 // outputOf returns the format that the user asks for.
@@ -157,8 +178,24 @@ func (o *options) connected(run func(ctx context.Context, s *session, args []str
 		if err := s.connect(o); err != nil {
 			return err
 		}
-		return run(cmd.Context(), s, args)
+		return o.advise(cmd, s, run(cmd.Context(), s, args))
 	}
+}
+
+// advise says, with the error of a command or on standard error, who allows what was refused.
+func (o *options) advise(cmd *cobra.Command, s *session, err error) error {
+	if err = plainly(err); cmd.Context().Err() != nil {
+		return err
+	}
+	advice := o.refused.advice(cmd.Context(), s.Kubernetes, err)
+	switch {
+	case advice == "":
+	case err != nil:
+		return fmt.Errorf("%w\n%s", err, advice)
+	default:
+		fmt.Fprintln(cmd.ErrOrStderr(), advice)
+	}
+	return err
 }
 
 // show writes what a command shows: as JSON or YAML if the user asks for that, or drawn.
@@ -204,6 +241,11 @@ func (s *session) connect(o *options) error {
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
 	config.Wrap(usage.Stay)
+	host, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return err
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return o.refused.wrap(host.Path, next) })
 	if s.Clients, err = read.NewClients(config); err != nil {
 		return err
 	}

@@ -36,9 +36,9 @@ type completion = func(cmd *cobra.Command, args []string, typed string) ([]strin
 // complete has the commands propose names. Nothing completes files but flags that name files.
 func (o *options) complete(root *cobra.Command) {
 	byName := map[string]completion{
-		"node": o.inTurn(kindGPUNodes), "set-profile": o.inTurn(kindGPUNodes, kindProfiles), "switches": o.inTurn(kindGPUNodes),
-		"status": o.inTurn(kindPlans), "pause": o.inTurn(kindPlans), "resume": o.inTurn(kindPlans), "approve": o.inTurn(kindPlans), "undo": o.inTurn(kindPlans),
-		"why": o.completing(2, o.explainable), "defrag": o.completing(1, o.waiting),
+		"node": o.several(kindGPUNodes), "set-profile": o.inTurn(kindGPUNodes, kindProfiles), "switches": o.several(kindGPUNodes),
+		"status": o.several(kindPlans), "pause": o.several(kindPlans), "resume": o.several(kindPlans), "approve": o.several(kindPlans), "undo": o.several(kindPlans),
+		"why": o.completing(math.MaxInt, o.explainable), "defrag": o.completing(1, o.waiting),
 		"top": fixed("nodes", "gpus", "pods"),
 	}
 	flags := map[string]completion{
@@ -82,7 +82,7 @@ func (o *options) completing(most int, f func(ctx context.Context, namespace str
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionDeadline)
 		defer cancel()
-		names := f(ctx, namespace, args, typed)
+		names := slices.DeleteFunc(f(ctx, namespace, args, typed), func(name string) bool { return slices.Contains(args, name) })
 		if len(names) > 0 && strings.HasSuffix(names[0], "/") {
 			return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		}
@@ -94,6 +94,13 @@ func (o *options) completing(most int, f func(ctx context.Context, namespace str
 func (o *options) inTurn(kinds ...schema.GroupVersionResource) completion {
 	return o.completing(len(kinds), func(ctx context.Context, _ string, args []string, typed string) []string {
 		return o.names(ctx, kinds[len(args)], "", metav1.ListOptions{}, typed)
+	})
+}
+
+// several completes all arguments by the names of a kind.
+func (o *options) several(kind schema.GroupVersionResource) completion {
+	return o.completing(math.MaxInt, func(ctx context.Context, _ string, _ []string, typed string) []string {
+		return o.names(ctx, kind, "", metav1.ListOptions{}, typed)
 	})
 }
 
@@ -113,7 +120,7 @@ func (o *options) waiting(ctx context.Context, namespace string, _ []string, typ
 
 // explainable proposes the pods that do not run, TYPE/NAME, or the names for TYPE NAME.
 func (o *options) explainable(ctx context.Context, namespace string, args []string, typed string) []string {
-	if len(args) == 1 {
+	if len(args) > 0 && explainedBy(args[0]) != nil {
 		return o.workloads(ctx, args[0], namespace, typed)
 	}
 	if kind, begun, found := strings.Cut(typed, "/"); found {
@@ -138,10 +145,8 @@ func (o *options) explainable(ctx context.Context, namespace string, args []stri
 
 // workloads lists the names of a kind that somebody has typed.
 func (o *options) workloads(ctx context.Context, kind, namespace, typed string) []string {
-	for _, k := range explained {
-		if slices.Contains(k.names, strings.ToLower(kind)) {
-			return o.names(ctx, schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.names[1]}, namespace, metav1.ListOptions{}, typed)
-		}
+	if k := explainedBy(kind); k != nil {
+		return o.names(ctx, schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.names[1]}, namespace, metav1.ListOptions{}, typed)
 	}
 	return nil
 }

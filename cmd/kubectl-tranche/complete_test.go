@@ -45,7 +45,7 @@ func TestCompletion(t *testing.T) {
 	}{
 		{full, "node |", "node-a node-b " + noFiles},
 		{full, "node node-b|", "node-b " + noFiles},
-		{full, "node node-a |", noFiles},
+		{full, "node node-a |", "node-b " + noFiles},
 		{full, "set-profile node-b|", "node-b " + noFiles},
 		{full, "set-profile node-a |", "balanced whole " + noFiles},
 		{full, "set-profile node-a whole |", noFiles},
@@ -64,7 +64,7 @@ func TestCompletion(t *testing.T) {
 		{full, "-n team why jobs |", "nightly " + noFiles},
 		{full, "-n team why job nightly |", noFiles},
 		{full, "-n team why node/|", noFiles},
-		{full, "-n team why train-0 |", noFiles},
+		{full, "-n team why train-0 |", "train-1 " + noFiles},
 		{few, "-n team why jo|", "job/ jobset/ " + noSpace},
 		{full, "top |", "nodes gpus pods " + noFiles},
 		{full, "top --sort-by |", "name memory compute power " + noFiles},

@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -88,7 +91,7 @@ func convert(in io.Reader, out io.Writer, files []string) error {
 
 // refuseImpossible makes errors of profiles with layouts that no GPU can hold.
 func refuseImpossible(documents []formats.Document) error {
-	gpus, err := oneOfEachModel()
+	gpus, err := models.OneOfEach()
 	if err != nil {
 		return err
 	}
@@ -101,17 +104,6 @@ func refuseImpossible(documents []formats.Document) error {
 		}
 	}
 	return nil
-}
-
-func oneOfEachModel() (all []gpu.GPU, err error) {
-	for _, model := range models.NVIDIAModels() {
-		inventory, err := models.ParseInventory([]byte(fmt.Sprintf("gpus: [{model: %q}]", model)))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, inventory.Hardware("convert")...)
-	}
-	return all, nil
 }
 
 // readFormat reads a file. What of it cannot be converted is an error, and the rest is returned with it.
@@ -186,7 +178,7 @@ func printedObject(d *formats.Document, made map[types.NamespacedName]bool) (str
 			continue
 		}
 		made[name] = true
-		text, err := yaml.Marshal(t)
+		text, err := templateYAML(t)
 		if err != nil {
 			return "", err
 		}
@@ -196,6 +188,31 @@ func printedObject(d *formats.Document, made map[types.NamespacedName]bool) (str
 		b.WriteString("---\n" + strings.TrimSuffix(string(d.Object.YAML), "\n") + "\n")
 	}
 	return b.String(), nil
+}
+
+// templateYAML returns a template as YAML, with fractions as people write them: "0.5" and not 500m.
+func templateYAML(t *resourceapi.ResourceClaimTemplate) ([]byte, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
+	if err != nil {
+		return nil, err
+	}
+	requests, _, err := unstructured.NestedSlice(object, "spec", "spec", "devices", "requests")
+	for i, r := range t.Spec.Spec.Devices.Requests {
+		if r.Exactly == nil || r.Exactly.Capacity == nil {
+			continue
+		}
+		if fraction, has := r.Exactly.Capacity.Requests[names.CapacityFraction]; has && err == nil {
+			decimal := strconv.FormatFloat(fraction.AsApproximateFloat64(), 'f', -1, 64)
+			err = unstructured.SetNestedField(requests[i].(map[string]any), decimal, "exactly", "capacity", "requests", names.CapacityFraction)
+		}
+	}
+	if err == nil {
+		err = unstructured.SetNestedSlice(object, requests, "spec", "spec", "devices", "requests")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(object)
 }
 
 // comment writes a comment. What comes from the file stays in it.

@@ -98,7 +98,7 @@ spec:
           allocationMode: ExactCount
           capacity:
             requests:
-              fraction: 500m
+              fraction: "0.5"
           count: 1
           deviceClassName: gpu-fraction-share-nvidia.tranche.dev
         name: gpu

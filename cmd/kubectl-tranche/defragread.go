@@ -28,7 +28,7 @@ func (r *defragRun) read(ctx context.Context) (*defrag.Input, error) {
 		in.Rules, err = read.TaintRules(ctx, r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("plans need objects of the whole cluster, and %s; ask a cluster administrator to run this command", read.Reason(err))
+		return nil, fmt.Errorf("plans need objects of the whole cluster, and %s; ask a cluster administrator to run this command", read.Reason("list", err))
 	}
 	readOptional(ctx, r, &in.Namespaces, "namespaces", "pods that only the label of their namespace allows to move")
 	readOptional(ctx, r, &in.Jobs, "jobs.batch", "pods of Jobs")
@@ -49,6 +49,6 @@ func readRequired[T any, P read.Object[T]](ctx context.Context, r *defragRun, al
 func readOptional[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, resource, pods string) {
 	var err error
 	if *all, err = read.All[T, P](ctx, r, metav1.NamespaceAll); err != nil {
-		r.unread = append(r.unread, text.Unread{Verb: "list", Resource: resource, Message: read.Reason(err), Consequence: "plans do not move " + pods})
+		r.unread = append(r.unread, text.Unread{Verb: "list", Resource: resource, Message: read.Reason("list", err), Consequence: "plans do not move " + pods})
 	}
 }

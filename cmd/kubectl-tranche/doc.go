@@ -14,6 +14,8 @@
 //   - list.go, read.go: objects that several subcommands read
 //   - show.go, watch.go: kubectl tranche, also with --watch
 //   - document.go: what -o json and -o yaml print; exit.go: exit codes
+//   - advice.go: who grants what the API server refused; help.go: help pages, unknown commands
+//   - report.go, reportread.go: what a bug report needs
 //   - wait.go: waiting for an object, used by set-profile and rollout status
 //   - complete.go: names for the shell
 //   - the others: a subcommand, or a part of it, each

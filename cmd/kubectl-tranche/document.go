@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -22,6 +23,7 @@ import (
 // kinds are the kinds of what -o json and -o yaml print, beside objects of Kubernetes. A list becomes the
 // items of its kind.
 var kinds = map[string]any{
+	"ClassList":               []cluster.Class{},
 	"Cluster":                 &cluster.Summary{},
 	"ClusterSummary":          overview.Overview{},
 	"DefragmentationPlanList": defrag.Advice{},
@@ -45,6 +47,43 @@ func (s *session) write(document any) error {
 		return picture.WriteYAML(s.out, document)
 	}
 	return picture.WriteJSON(s.out, document)
+}
+
+// list is what is printed of several objects of Kubernetes, as kubectl does.
+type list struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Items      []json.RawMessage `json:"items"`
+}
+
+// showEach shows objects by name: one as it is, several in a list. What cannot be read is an error, and the others
+// are shown.
+func showEach[T runtime.Object](s *session, names []string, read func(name string) (T, error), draw func(*picture.Page, T)) error {
+	all := list{APIVersion: "v1", Kind: "List", Items: []json.RawMessage{}}
+	var errs []error
+	for _, name := range names {
+		object, err := read(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		document, err := documentOf(object)
+		if len(all.Items) > 0 && !s.forPrograms() {
+			err = errors.Join(err, s.say(""))
+		}
+		if all.Items = append(all.Items, document); !s.forPrograms() {
+			err = errors.Join(err, s.screen().Draw(s.out, func(p *picture.Page) { draw(p, object) }))
+		}
+		errs = append(errs, err)
+	}
+	switch {
+	case !s.forPrograms():
+	case len(names) > 1:
+		errs = append(errs, s.write(all))
+	case len(all.Items) > 0:
+		errs = append(errs, s.write(all.Items[0]))
+	}
+	return errors.Join(errs...)
 }
 
 // documentOf returns a content as JSON with its version and kind. Objects of Kubernetes have theirs.

@@ -39,7 +39,7 @@ func TestOutputOfEachCommand(t *testing.T) {
 	without := map[string]bool{
 		"set-profile": true, "pause": true, "resume": true, "approve": true, "undo": true, // a line says what was done
 		"convert": true, // manifests in YAML, with comments
-		"ui":      true, "rollout": true, "completion": true, "help": true,
+		"ui":      true, "rollout": true, "completion": true, "help": true, "options": true, "report": true,
 	}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {

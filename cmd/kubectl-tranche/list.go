@@ -30,9 +30,6 @@ func (c connection) mayListSlices(ctx context.Context) error {
 
 func slicesError(err error) error {
 	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you are not allowed to list ResourceSlices; ask for a ClusterRole "+
-			"with get and list on resourceslices.resource.k8s.io: %w", err)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the API server does not serve resource.k8s.io/v1; Tranche requires Kubernetes 1.36 or later: %w", err)
 	case err != nil:
@@ -53,7 +50,7 @@ func (c connection) systemNamespace(ctx context.Context, named string) (string, 
 	}
 	reason := "no DeviceClass names it"
 	if err != nil {
-		reason = read.Reason(err)
+		reason = read.Reason("list", err)
 	}
 	return "", fmt.Errorf("the namespace of Tranche is not known (%s): name it with --system-namespace", reason)
 }

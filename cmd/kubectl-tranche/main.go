@@ -13,7 +13,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	progress := picture.NewProgress(os.Stderr)
-	err := newCommand(picture.Clean{File: os.Stdout}).ExecuteContext(read.WithProgress(ctx, progress))
+	cmd := newCommand(picture.Clean{File: os.Stdout})
+	cmd.SetErr(picture.Clean{File: os.Stderr})
+	err := cmd.ExecuteContext(read.WithProgress(ctx, progress))
 	progress.Done()
 	stop()
 	if err != nil {

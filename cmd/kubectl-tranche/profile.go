@@ -16,9 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const setProfileExamples = `  # Set a profile, and wait until it is applied
@@ -47,18 +46,24 @@ type profileFlags struct {
 
 func newNodeCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "node NODE",
-		Short: "Show the partition profile of a node, and the progress of its switch",
-		Long: "Show the partition profile of a node, the progress of its switch, how much of its GPU memory and\n" +
+		Use:   "node NODE...",
+		Short: "Show the partition profile of nodes, and the progress of their switches",
+		Long: "Show the partition profile of each node, the progress of its switch, how much of its GPU memory and\n" +
 			"compute pods request, and the modes of its GPUs.\n\n" +
 			"Requires permission to get GPUNodes. With permission to list nodes and pods, it shows requests.",
-		Args: exactlyOne("node", "node NODE"),
-		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
-			return (&profileRun{session: s, node: nodeName(args[0])}).show(ctx)
-		}),
+		Args: atLeastOne("node", "node NODE..."),
+		RunE: o.connected(showNodes),
 	}
 	addOutput(cmd, "", "json", "yaml")
 	return cmd
+}
+
+func showNodes(ctx context.Context, s *session, args []string) error {
+	return showEach(s, args, func(arg string) (*v1beta1.GPUNode, error) { return s.gpuNode(ctx, nodeName(arg)) },
+		func(p *picture.Page, n *v1beta1.GPUNode) {
+			requested, unread := s.Requested(ctx, n.Name)
+			picture.DrawNode(p, n, requested, unread, s.now())
+		})
 }
 
 func newSetProfileCommand(o *options) *cobra.Command {
@@ -101,19 +106,6 @@ type profileRun struct {
 	*session
 	node  string
 	flags profileFlags
-}
-
-func (r *profileRun) show(ctx context.Context) error {
-	n, err := r.gpuNode(ctx, r.node)
-	if err != nil {
-		return err
-	}
-	var requested cluster.Requested
-	var unread text.Unread
-	if !r.forPrograms() {
-		requested, unread = r.Requested(ctx, r.node)
-	}
-	return r.session.show(n, func(p *picture.Page) { picture.DrawNode(p, n, requested, unread, r.now()) })
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile

@@ -150,24 +150,39 @@ func TestSetProfileWithoutRights(t *testing.T) {
 func TestShowProfile(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "cpx"))
-	require.NoError(t, r.show(t.Context()))
+	require.NoError(t, showNodes(t.Context(), r.session, []string{"node-a"}))
 	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile=cpx\n\nGPU    MODE    REMARKS\ngpu-a  MIG on\n", out.String())
 	out.Reset()
 	r.output = "json"
-	require.NoError(t, r.show(t.Context()))
+	require.NoError(t, showNodes(t.Context(), r.session, []string{"node-a"}))
 	var shown v1beta1.GPUNode
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
 	assert.Equal(t, "GPUNode", shown.Kind)
 	assert.Equal(t, "cpx", shown.Status.Applied.ProfileName)
-	r.node = "node-x"
-	require.ErrorContains(t, r.show(t.Context()), "GPUNode node-x does not exist; ")
+	require.ErrorContains(t, showNodes(t.Context(), r.session, []string{"node-x"}), "GPUNode node-x does not exist; ")
+
+	// Several are a list, as kubectl prints it, also if one is missing.
+	out.Reset()
+	require.ErrorContains(t, showNodes(t.Context(), r.session, []string{"node-a", "node-x"}), "GPUNode node-x does not exist; ")
+	var all struct {
+		Kind  string
+		Items []v1beta1.GPUNode
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &all))
+	assert.Equal(t, "List", all.Kind)
+	require.Len(t, all.Items, 1)
+	assert.Equal(t, "GPUNode", all.Items[0].Kind)
+	out.Reset()
+	r.output = ""
+	require.NoError(t, showNodes(t.Context(), r.session, []string{"node-a", "gpunode/node-a"}))
+	assert.Equal(t, 2, strings.Count(out.String(), "node-a: profile cpx"))
+	assert.Contains(t, out.String(), "\n\nnode-a: ")
 }
 
 func TestFlagsOfProfile(t *testing.T) {
 	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
 	for want, args := range map[string][]string{
-		"name one node: kubectl tranche node NODE":           {"node"},
-		"name one node: kubectl tranche node":                {"node", "node-a", "cpx"},
+		"name a node: kubectl tranche node NODE...":          {"node"},
 		"name a node and a profile: kubectl tranche set-":    {"set-profile"},
 		"set-profile NODE PROFILE, or NODE --unset":          {"set-profile", "node-a", "--wait"},
 		"--unset removes the label, so it takes no PROFILE":  {"set-profile", "node-a", "cpx", "--unset"},
@@ -175,7 +190,7 @@ func TestFlagsOfProfile(t *testing.T) {
 		"accepts at most 2 arg(s)":                           {"set-profile", "a", "b", "c"},
 		"unknown shorthand flag: 'o'":                        {"set-profile", "node-a", "cpx", "-o", "json"},
 		`unsupported output format "xml": use json or yaml`:  {"node", "node-a", "-o", "xml"},
-		"name one node: kubectl tranche switches NODE":       {"switches"},
+		"name a node: kubectl tranche switches NODE...":      {"switches"},
 		`unsupported output format "wide": use json or`:      {"switches", "node-a", "-o", "wide"},
 		`unsupported output format "name": use json or`:      {"profiles", "-o", "name"},
 		"list PartitionProfiles: ":                           {"profiles"}, // the server forbids it
@@ -217,7 +232,7 @@ func TestAgainstAServer(t *testing.T) {
 	}{
 		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
 		{"-o json", []string{`"profileName": "spx"`, `"reason": "InUse"`}},
-		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
+		{"profiles", []string{"PROFILE  FITS    WANTED BY  FOLLOWED BY", "cpx      1 node  1 node     -", "spx      -       -          1 node"}},
 		{"profiles -o json", []string{`"kind": "ProfileList"`, `"items": [`, `"desiredNodeNames": [`, `"node-a"`, `"missing": true`}},
 		{"profiles -o yaml", []string{"apiVersion: cli.tranche.dev/v1beta1\nitems:\n- ", "kind: ProfileList\n"}},
 		{"switches node-a", []string{"spx   cpx  NotApplied", "10m0s"}},

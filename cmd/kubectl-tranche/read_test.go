@@ -73,7 +73,7 @@ func TestRead(t *testing.T) {
 		"for one namespace":    {from: reader{namespace: "team-a"}, claims: 2},
 		"claims of the own":    {forbidden: map[string][]string{"resourceclaims": {""}}, from: reader{own: "team-a"}, claims: 1, partial: true, note: "Holders in other namespaces and free capacity are not shown (you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only)."},
 		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "Holders and free capacity are not shown (you are not allowed to list resourceclaims)."},
-		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io"},
+		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "list ResourceSlices: resourceslices is forbidden"},
 		"an old cluster":       {fails: fails{"resourceslices": apierrors.NewNotFound(schema.GroupResource{}, "")}, err: "Kubernetes 1.36 or later"},
 		"not only rights":      {fails: fails{"resourceclaims": errors.New("etcd is away")}, err: "list ResourceClaims: etcd is away"},
 		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "The states of nodes are not shown (you are not allowed to list nodes)."},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,19 +35,19 @@ const rolloutExamples = `  # Follow a plan until it is complete or stops
 
 func newRolloutCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "rollout status|pause|resume|approve|undo PLAN",
+		Use:     "rollout status|pause|resume|approve|undo PLAN...",
 		Short:   "Follow, pause, resume, approve or undo a partition plan",
 		Example: rolloutExamples,
-		Args:    cobra.NoArgs,
+		Args:    noCommand,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(newRolloutStatusCommand(o))
 	for _, c := range []struct{ use, short, long string }{
-		{"pause PLAN", "Start no more nodes", "Set spec.paused of a PartitionPlan: no more nodes start. Those that have started go on."},
-		{"resume PLAN", "Continue a plan that is paused or has stopped",
+		{"pause PLAN...", "Start no more nodes", "Set spec.paused of a PartitionPlan: no more nodes start. Those that have started go on."},
+		{"resume PLAN...", "Continue a plan that is paused or has stopped",
 			"Unset spec.paused of a PartitionPlan. If the plan has stopped because nodes failed, accept these\nfailures: it stops again when more nodes than spec.strategy.maxFailures fail after that."},
-		{"approve PLAN", "Approve the step that a plan waits for", "Set spec.approved of a PartitionPlan, so that the next step begins."},
-		{"undo PLAN", "Go back to an earlier revision",
+		{"approve PLAN...", "Approve the step that a plan waits for", "Set spec.approved of a PartitionPlan, so that the next step begins."},
+		{"undo PLAN...", "Go back to an earlier revision",
 			"Set spec.rejected of a PartitionPlan: its nodes go back, without steps and\nwindows. A later change of the profile is rolled out again."},
 	} {
 		cmd.AddCommand(newRolloutEdit(o, c.use, c.short, c.long))
@@ -64,10 +65,14 @@ func newRolloutEdit(o *options, use, short, long string) *cobra.Command {
 	what, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + "\n\nRequires permission to get and patch PartitionPlans.",
-		Args: exactlyOne("plan", "rollout "+use),
+		Args: atLeastOne("plan", "rollout "+use),
 	}
 	cmd.RunE = o.connected(func(ctx context.Context, s *session, args []string) error {
-		return (&rolloutRun{session: s, plan: planName(args[0]), flags: f}).edit(ctx, what)
+		var errs []error
+		for _, arg := range args {
+			errs = append(errs, (&rolloutRun{session: s, plan: planName(arg), flags: f}).edit(ctx, what))
+		}
+		return errors.Join(errs...)
 	})
 	switch what {
 	case "approve":
@@ -78,11 +83,11 @@ func newRolloutEdit(o *options, use, short, long string) *cobra.Command {
 	return cmd
 }
 
-// exactlyOne refuses everything but the name of one object.
-func exactlyOne(what, use string) cobra.PositionalArgs {
+// atLeastOne refuses a command without names.
+func atLeastOne(what, use string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("name one %s: kubectl tranche %s", what, use)
+		if len(args) == 0 {
+			return fmt.Errorf("name a %s: kubectl tranche %s", what, use)
 		}
 		return nil
 	}
@@ -115,6 +120,8 @@ func (r *rolloutRun) read(ctx context.Context) (*v1beta1.PartitionPlan, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read PartitionPlan %s: %w", r.plan, err)
 	}
+	p.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(v1beta1.PlanKind))
+	p.ManagedFields = nil
 	return p, nil
 }
 

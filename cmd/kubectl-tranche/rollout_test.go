@@ -178,22 +178,25 @@ func TestShowRollout(t *testing.T) {
 	var out bytes.Buffer
 	r := newRollout(&out, planned(1, names.ReasonSoaking).DeepCopy())
 	r.output = "json"
-	require.NoError(t, r.show(t.Context()))
+	require.NoError(t, showPlans(t.Context(), r.session, []string{"canary"}))
 	var shown v1beta1.PartitionPlan
 	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
 	assert.Equal(t, "PartitionPlan", shown.Kind)
 	assert.EqualValues(t, 4, shown.Status.NodeCounts.Selected)
 	out.Reset()
 	r.output = ""
-	require.NoError(t, r.show(t.Context()))
+	require.NoError(t, showPlans(t.Context(), r.session, []string{"canary"}))
 	assert.Contains(t, out.String(), "1 of 4 nodes updated")
 }
 
 func TestArgumentsOfRollout(t *testing.T) {
 	for want, args := range map[string][]string{
-		"name one plan: kubectl tranche rollout pause PLAN":  {"rollout", "pause"},
-		"name one plan: kubectl tranche rollout status PLAN": {"rollout", "status", "a", "b"},
-		`unsupported output format "wide": use json or yaml`: {"rollout", "status", "a", "-o", "wide"},
+		"name a plan: kubectl tranche rollout pause PLAN...":                            {"rollout", "pause"},
+		"name a plan: kubectl tranche rollout status PLAN...":                           {"rollout", "status"},
+		`unknown command "statuss" for "kubectl tranche rollout"; did you mean status?`: {"rollout", "statuss"},
+		`unknown command "topp" for "kubectl tranche"; did you mean top?`:               {"topp"},
+		`unknown command "zzzzz" for "kubectl tranche"`:                                 {"zzzzz"},
+		`unsupported output format "wide": use json or yaml`:                            {"rollout", "status", "a", "-o", "wide"},
 	} {
 		_, err := run(t, args...)
 		assert.EqualError(t, err, want, args)

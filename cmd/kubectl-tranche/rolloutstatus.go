@@ -19,7 +19,7 @@ var errNotComplete = errors.New("the rollout is not complete")
 func newRolloutStatusCommand(o *options) *cobra.Command {
 	follow, timeout := true, time.Duration(0)
 	cmd := &cobra.Command{
-		Use:   "status PLAN",
+		Use:   "status PLAN...",
 		Short: "Follow a plan until it is complete or stops",
 		Long: "Show the progress of a PartitionPlan until it is complete or stops: on a terminal as a bar,\n" +
 			"otherwise a line for each change.\n\n" +
@@ -28,13 +28,16 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 			"within spec.strategy.maxFailures, or that are not ready can be missing. With --watch=false or\n" +
 			"--output, the exit code says only whether the plan was read.\n\n" +
 			"Requires permission to get, list and watch PartitionPlans.",
-		Args: exactlyOne("plan", "rollout status PLAN"),
+		Args: atLeastOne("plan", "rollout status PLAN..."),
 		RunE: o.connected(func(ctx context.Context, s *session, args []string) error {
-			r := &rolloutRun{session: s, plan: planName(args[0])}
 			if s.forPrograms() || !follow {
-				return r.show(ctx)
+				return showPlans(ctx, s, args)
 			}
-			return r.follow(ctx, timeout)
+			var errs []error
+			for _, arg := range args {
+				errs = append(errs, (&rolloutRun{session: s, plan: planName(arg)}).follow(ctx, timeout))
+			}
+			return errors.Join(errs...)
 		}),
 	}
 	addOutput(cmd, "", "json", "yaml")
@@ -43,15 +46,14 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-func (r *rolloutRun) show(ctx context.Context) error {
-	p, err := r.read(ctx)
-	if err != nil {
-		return err
+func showPlans(ctx context.Context, s *session, args []string) error {
+	read := func(arg string) (*v1beta1.PartitionPlan, error) {
+		return (&rolloutRun{session: s, plan: planName(arg)}).read(ctx)
 	}
-	far, _ := cluster.RolloutOf(p)
-	p.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(v1beta1.PlanKind))
-	p.ManagedFields = nil
-	return r.session.show(p, func(p *picture.Page) { picture.DrawRollout(p, far, r.now()) })
+	return showEach(s, args, read, func(p *picture.Page, plan *v1beta1.PartitionPlan) {
+		far, _ := cluster.RolloutOf(plan)
+		picture.DrawRollout(p, far, s.now())
+	})
 }
 
 func (r *rolloutRun) follow(ctx context.Context, timeout time.Duration) error {

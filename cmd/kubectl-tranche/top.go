@@ -67,7 +67,7 @@ func newTopCommand(o *options) *cobra.Command {
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "read again and again, until Ctrl-C")
 	flags.DurationVar(&f.interval, "interval", defaultInterval, "time between two rounds of --watch, at least 1s")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "show pods of all namespaces (default without --namespace)")
 	return cmd
 }
 

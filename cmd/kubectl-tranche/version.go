@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -56,23 +57,27 @@ func newVersionCommand(o *options) *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of this program and of what runs in the cluster",
 		Long: "Print the version of this program, of Kubernetes, and of Tranche's programs in the cluster.\n\n" +
-			"Requires permission to list the pods of Tranche. Without it, or without a cluster, the version of\n" +
-			"this program is printed, and why nothing else is known.",
+			"Requires permission to list the pods of Tranche. Without it, the versions of this program and of\n" +
+			"Kubernetes are printed, and without a cluster, the version of this program and an error.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, s := versions{Client: clientVersion{version, runtime.GOOS + "/" + runtime.GOARCH}}, o.session(cmd)
-			if !clientOnly {
-				missing := text.Unread{Consequence: "which versions run in the cluster is not known"}
-				err := s.connect(o)
-				if err == nil {
-					err = v.read(cmd.Context(), s.connection, system, &missing)
-				}
-				if err != nil {
-					missing.Message = err.Error()
-					v.Unread = append(v.Unread, missing)
-				}
+			if clientOnly {
+				return s.show(v, v.draw)
 			}
-			return s.show(v, v.draw)
+			missing := text.Unread{Consequence: "which versions run in the cluster is not known"}
+			err := s.connect(o)
+			if err == nil {
+				err = v.read(cmd.Context(), s.connection, system, &missing)
+			}
+			switch {
+			case err != nil && v.Kubernetes == "":
+				return errors.Join(s.show(v, v.draw), plainly(err))
+			case err != nil:
+				missing.Message = err.Error()
+				v.Unread = append(v.Unread, missing)
+			}
+			return o.advise(cmd, s, s.show(v, v.draw))
 		},
 	}
 	addOutput(cmd, "", "json", "yaml")

@@ -116,7 +116,7 @@ func TestWatchWithoutRights(t *testing.T) {
 
 	forbid(client, "resourceslices", "")
 	r := &showRun{session: newSession(out, picture.Screen{Width: 100}, connection{})}
-	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}), "you are not allowed to list ResourceSlices")
+	require.ErrorContains(t, r.watch(t.Context(), reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}), "list ResourceSlices: resourceslices is forbidden")
 }
 
 func TestWatchOfNodesWithLabels(t *testing.T) {

@@ -50,7 +50,7 @@ func newWhyCommand(o *options) *cobra.Command {
 	var files []string
 	var targets []target
 	cmd := &cobra.Command{
-		Use:     "why (POD | TYPE/NAME | -f FILE)",
+		Use:     "why (POD... | TYPE/NAME... | -f FILE)",
 		Short:   "Explain why a pod that requests a GPU does not run",
 		Long:    whyLong,
 		Example: whyExamples,
@@ -69,11 +69,10 @@ func newWhyCommand(o *options) *cobra.Command {
 // targetsOf returns the objects that arguments or files name.
 func targetsOf(args []string, in io.Reader, files []string) ([]target, error) {
 	if len(files) == 0 {
-		t, err := parseTarget(args)
-		return []target{t}, err
+		return parseTargets(args)
 	}
 	if len(args) > 0 {
-		return nil, errOneTarget
+		return nil, errors.New("-f FILE takes no other objects")
 	}
 	var all []target
 	for _, file := range files {

@@ -162,7 +162,7 @@ func TestWhyCommand(t *testing.T) {
 	base := []string{"--kubeconfig", file, "--context", "one", "-n", "team-a", "why"}
 
 	_, err := run(t, base...)
-	require.EqualError(t, err, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE")
+	require.EqualError(t, err, "name an object: kubectl tranche why POD, TYPE/NAME, TYPE NAME or -f FILE")
 	_, err = run(t, append(base, "p", "-o", "xml")...)
 	require.EqualError(t, err, `unsupported output format "xml": use wide or json or yaml`)
 	_, err = run(t, append(base, "p")...)

@@ -18,7 +18,7 @@ func (r *whyReader) explainOwner(ctx context.Context, t target) (*why.OwnerExpla
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no %s %s in the namespace %s: %w", t.kind, t.name, r.namespace, err)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you may not get the %s %s in the namespace %s; ask for the role view or tranche-user-namespace: %w", t.kind, t.name, r.namespace, err)
+		return nil, fmt.Errorf("you may not get the %s %s in the namespace %s: %w", t.kind, t.name, r.namespace, err)
 	case err != nil:
 		return nil, fmt.Errorf("read %s %s/%s: %w", t.kind, r.namespace, t.name, err)
 	}

@@ -44,7 +44,7 @@ func newWhyReader(c connection, namespace string, now time.Time) *whyReader {
 func (r *whyReader) read(ctx context.Context, name string) (why.Input, error) {
 	pod, err := r.Kubernetes.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsForbidden(err) {
-		return why.Input{}, fmt.Errorf("you may not get pods in the namespace %s, so nothing can be said about %s; ask for the role view or tranche-user-namespace: %w", r.namespace, name, err)
+		return why.Input{}, fmt.Errorf("you may not get pods in the namespace %s, so nothing can be said about %s: %w", r.namespace, name, err)
 	}
 	if err != nil {
 		return why.Input{}, fmt.Errorf("read pod %s/%s: %w", r.namespace, name, err)
@@ -96,7 +96,7 @@ func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namesp
 
 func (r *whyReader) note(missing *[]text.Unread, what why.Resource, err error) {
 	if err != nil {
-		*missing = append(*missing, why.NotRead(what, r.namespace, read.Reason(err)))
+		*missing = append(*missing, why.NotRead(what, r.namespace, read.Reason(what.Verb(), err)))
 	}
 }
 

@@ -21,10 +21,7 @@ const podKind = "Pod"
 
 // explained are the kinds that `why` accepts, by their names for kubectl: the kind, the resource, and
 // short names.
-var explained = []struct {
-	kind, group, version string
-	names                []string
-}{
+var explained = []explainedKind{
 	{podKind, "", "v1", []string{"pod", "pods", "po"}},
 	{why.KindJob, "batch", "v1", []string{"job", "jobs"}},
 	{why.KindDeployment, "apps", "v1", []string{"deployment", "deployments", "deploy"}},
@@ -34,37 +31,62 @@ var explained = []struct {
 	{why.KindResourceClaim, "resource.k8s.io", "v1", []string{"resourceclaim", "resourceclaims"}},
 }
 
+type explainedKind struct {
+	kind, group, version string
+	names                []string
+}
+
 // accepted names the kinds for people.
 const accepted = "pod, job, deployment, statefulset, replicaset, jobset or resourceclaim"
 
 // target is an object that is asked about. The namespace is empty if it was not named.
 type target struct{ kind, namespace, name string }
 
-var errOneTarget = errors.New("name one object: kubectl tranche why POD, TYPE/NAME or -f FILE")
+var errNoTarget = errors.New("name an object: kubectl tranche why POD, TYPE/NAME, TYPE NAME or -f FILE")
 
-// parseTarget reads POD, TYPE/NAME or TYPE NAME.
-func parseTarget(args []string) (target, error) {
-	var kind, name string
-	switch len(args) {
-	case 1:
-		var typed bool
-		if kind, name, typed = strings.Cut(args[0], "/"); !typed {
-			kind, name = "pod", args[0]
+// parseTargets reads POD or TYPE/NAME of each argument, or the names of one type.
+func parseTargets(args []string) (all []target, err error) {
+	kind := ""
+	if len(args) > 1 && explainedBy(args[0]) != nil {
+		kind, args = args[0]+"/", args[1:]
+	}
+	for _, arg := range args {
+		t, err := parseTarget(kind + arg)
+		if err != nil {
+			return nil, err
 		}
-	case 2:
-		kind, name = args[0], args[1]
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return nil, errNoTarget
+	}
+	return all, nil
+}
+
+func parseTarget(arg string) (target, error) {
+	kind, name, typed := strings.Cut(arg, "/")
+	if !typed {
+		kind, name = "pod", arg
 	}
 	if name == "" || strings.Contains(name, "/") {
-		return target{}, errOneTarget
+		return target{}, errNoTarget
 	}
+	if k := explainedBy(kind); k != nil {
+		return target{kind: k.kind, name: name}, nil
+	}
+	return target{}, fmt.Errorf("%q cannot be explained: name a %s", kind, accepted)
+}
+
+// explainedBy returns the kind with a name for kubectl, nil if it is not one that can be explained.
+func explainedBy(kind string) *explainedKind {
 	plain, group, _ := strings.Cut(strings.ToLower(kind), ".")
 	for _, k := range explained {
 		// kubectl also accepts jobs.batch and jobs.v1.batch.
 		if slices.Contains(k.names, plain) && (group == "" || group == k.group || strings.HasSuffix(group, "."+k.group)) {
-			return target{kind: k.kind, name: name}, nil
+			return &k
 		}
 	}
-	return target{}, fmt.Errorf("%q cannot be explained: name a %s", kind, accepted)
+	return nil
 }
 
 // targetsIn reads the objects of a file in YAML or JSON; - is standard input. Objects of other kinds are

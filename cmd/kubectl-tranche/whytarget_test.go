@@ -32,21 +32,26 @@ func TestTargets(t *testing.T) {
 		{"jobsets.jobset.x-k8s.io/big", target{"JobSet", "", "big"}, ""},
 		{"resourceclaims/gpu", target{"ResourceClaim", "", "gpu"}, ""},
 		{"resourceclaim.resource.k8s.io/gpu", target{"ResourceClaim", "", "gpu"}, ""},
-		{"", target{}, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE"},
-		{"job/", target{}, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE"},
-		{"job/a/b", target{}, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE"},
-		{"a b c", target{}, "name one object: kubectl tranche why POD, TYPE/NAME or -f FILE"},
+		{"", target{}, errNoTarget.Error()},
+		{"job/", target{}, errNoTarget.Error()},
+		{"job/a/b", target{}, errNoTarget.Error()},
 		{"service/web", target{}, `"service" cannot be explained: name a pod, job, deployment, statefulset, replicaset, jobset or resourceclaim`},
 		{"jobs.example.com/nightly", target{}, `"jobs.example.com" cannot be explained`},
 	} {
-		got, err := parseTarget(strings.Fields(test.args))
+		got, err := parseTargets(strings.Fields(test.args))
 		if test.err != "" {
 			require.ErrorContains(t, err, test.err, test.args)
 			continue
 		}
 		require.NoError(t, err, test.args)
-		assert.Equal(t, test.want, got, test.args)
+		assert.Equal(t, []target{test.want}, got, test.args)
 	}
+	several, err := parseTargets([]string{"a", "job/b"})
+	require.NoError(t, err)
+	assert.Equal(t, []target{{"Pod", "", "a"}, {"Job", "", "b"}}, several)
+	several, err = parseTargets([]string{"job", "a", "b"})
+	require.NoError(t, err)
+	assert.Equal(t, []target{{"Job", "", "a"}, {"Job", "", "b"}}, several)
 }
 
 func TestTargetsOfAFile(t *testing.T) {
@@ -84,7 +89,7 @@ items:
 	require.ErrorContains(t, err, "no such file")
 
 	_, err = targetsOf([]string{"p"}, nil, []string{file})
-	require.ErrorIs(t, err, errOneTarget)
+	require.EqualError(t, err, "-f FILE takes no other objects")
 }
 
 func FuzzTargets(f *testing.F) {

@@ -57,8 +57,12 @@ func TestUserRoles(t *testing.T) {
 		}
 	}
 	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
-		assert.NotContains(t, []string{view.Name, admin.Name}, binding.RoleRef.Name, "administrators decide on bindings")
+		assert.NotContains(t, []string{view.Name, admin.Name, "tranche-user"}, binding.RoleRef.Name, "administrators decide on bindings")
 	}
+	bound := decode(t, render(t, chart, "--set-json", `userRoles.subjects=[{"kind":"ServiceAccount","name":"a","namespace":"b"}]`))
+	users := named[*rbacv1.ClusterRoleBinding](t, bound, "tranche-user")
+	assert.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "tranche-user"}, users.RoleRef)
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "a", Namespace: "b"}}, users.Subjects)
 
 	only := decode(t, render(t, chart, "--set", "userRoles.aggregateToView=false"))
 	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
@@ -107,6 +111,11 @@ func TestTenantRoles(t *testing.T) {
 		}
 		assert.Equal(t, neededFor(t, test.calls), given(test.role.Rules, ""), test.role.Name)
 	}
+	usage := []call{
+		{"/pods list", "pkg/usage/scrape.go", "Pods(r.Namespace).List(ctx, o)"},
+		{"/pods/proxy get", "pkg/usage/scrape.go", `Resource("pods").SubResource("proxy")`},
+	}
+	assert.Equal(t, neededFor(t, usage), given(named[*rbacv1.Role](t, objects, "tranche-usage").Rules, ""))
 	alone := decode(t, render(t, chart, "--set", "userRoles.aggregateUser=false"))
 	for _, name := range []string{user.Name, inNamespace.Name} {
 		assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, alone, name)))

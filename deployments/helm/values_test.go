@@ -51,6 +51,7 @@ func TestBadValues(t *testing.T) {
 		"memory modes":          {"amd.memoryPartitions.enabled=NPS4", []string{"/amd/memoryPartitions/enabled", "want boolean"}},
 		"rules":                 {"metrics.rules.enabled=true", []string{"/metrics", "'rules' not allowed"}},
 		"roles for people":      {"userRoles.aggregateToEdit=true", []string{"/userRoles", "'aggregateToEdit' not allowed"}},
+		"an account nowhere":    {"userRoles.subjects[0].kind=ServiceAccount,userRoles.subjects[0].name=a", []string{"/userRoles/subjects/0", "namespace"}},
 		"a peer":                {"networkPolicy.metricsFrom[0].namespace=x", []string{"/networkPolicy/metricsFrom/0", "'namespace' not allowed"}},
 		"registry with a path":  {"global.imageRegistry=https://registry.example", []string{"/global/imageRegistry"}},
 		"global secrets":        {"global.imagePullSecrets={a}", []string{"/global/imagePullSecrets/0", "want object"}},

@@ -20,6 +20,8 @@ type Profile struct {
 	// any version.
 	Desired []string `json:"desiredNodeNames,omitempty"`
 	Applied []string `json:"appliedNodeNames,omitempty"`
+	// Fitting are the nodes whose GPUs can have it, by their models.
+	Fitting []string `json:"fittingNodeNames,omitempty"`
 }
 
 // Profiles returns the existing profiles and those that nodes name or have applied, by

@@ -59,18 +59,43 @@ func namedBy(n cluster.Progress) string {
 	return ""
 }
 
-// DrawProfiles writes profiles as a table.
-func DrawProfiles(p *Page, profiles []cluster.Profile) {
+// DrawProfiles writes profiles as a table. hidden is the number of those that are left out.
+func DrawProfiles(p *Page, profiles []cluster.Profile, hidden int, unread ...text.Unread) {
 	var rows [][]string
 	for i := range profiles {
 		f := &profiles[i]
-		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says()})
+		rows = append(rows, []string{f.Name, count(f.Fitting), count(f.Desired), count(f.Applied), f.Says()})
 	}
-	if len(rows) > 0 {
-		p.Table([]string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)
-	} else {
+	switch {
+	case len(rows) > 0:
+		p.Table([]string{"PROFILE", "FITS", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)
+	case hidden == 0:
 		p.Wrap("", "There are no PartitionProfiles.", Normal)
 	}
+	p.hidden(hidden, "profile")
+	p.Unread(unread)
+}
+
+// hidden says how many rows are left out.
+func (p *Page) hidden(n int, what string) {
+	if n > 0 {
+		p.Wrap("", fmt.Sprintf("Not shown: %s for other GPUs; --all shows them.", text.Count(n, what)), Normal)
+	}
+}
+
+// DrawClasses writes classes as a table. hidden is the number of those that are left out.
+func DrawClasses(p *Page, classes []cluster.Class, hidden int) {
+	var rows [][]string
+	for _, c := range classes {
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.GPUCount), cmp.Or(c.ExtendedResourceName, "-"), cmp.Or(strings.Join(c.Devices, ", "), "-")})
+	}
+	switch {
+	case len(rows) > 0:
+		p.Table([]string{"CLASS", "GPUS", "EXTENDED RESOURCE", "GIVES"}, rows)
+	case hidden == 0:
+		p.Wrap("", "There are no DeviceClasses of Tranche.", Normal)
+	}
+	p.hidden(hidden, "class")
 }
 
 func count(nodes []string) string {

@@ -65,8 +65,20 @@ func TestProfiles(t *testing.T) {
 	all := profiles()
 	assert.Equal(t, "nvidia: partitions 1g.10gb", all[0].Says())
 	assert.Equal(t, [][]string{{"node-a", "node-b"}, {"node-a", "node-b"}}, [][]string{all[0].Desired, all[0].Applied})
-	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all) })
-	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil) }))
+	all[0].Fitting = []string{"node-a", "node-b"}
+	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all, 80) })
+	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil, 0) }))
+}
+
+func TestClasses(t *testing.T) {
+	checkDrawn(t, "classes", func(p *Page) {
+		DrawClasses(p, []cluster.Class{
+			{Name: "gpu-mig-1g-10gb.tranche.dev", ExtendedResourceName: "nvidia.com/mig-1g.10gb", GPUCount: 24, Devices: []string{"1g.10gb"}},
+			{Name: "gpu-mig-1g-5gb.tranche.dev"},
+			{Name: "gpu.tranche.dev", GPUCount: 36, Devices: []string{"whole GPU"}},
+		}, 1)
+	})
+	assert.Equal(t, "There are no DeviceClasses of Tranche.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawClasses(p, nil, 0) }))
 }
 
 func TestSwitches(t *testing.T) {

@@ -41,6 +41,18 @@ func (s *Profile) Resolve(gpus []gpu.GPU, there func(pciAddress string) Existing
 	return resolved, nil
 }
 
+// Fits reports whether GPUs can have the profile, and it says what at least one of them has. A profile without rules
+// fits all.
+func (s *Profile) Fits(gpus []gpu.GPU) bool {
+	if _, err := s.Resolve(gpus, nil); err != nil {
+		return false
+	}
+	r := resolver{told: map[problem][]string{}}
+	gpus = slices.Clone(gpus)
+	gpu.SortGPUs(gpus)
+	return len(s.rules) == 0 || slices.ContainsFunc(r.choose(s.rules, gpus), func(chosen *rule) bool { return chosen != nil && !chosen.unchanged })
+}
+
 // Existing is what exists on a GPU.
 type Existing struct {
 	// Partitions keep their positions if possible.

@@ -21,7 +21,7 @@ func Count(n int, what string) string {
 	switch {
 	case n == 1:
 		return "1 " + what
-	case strings.HasSuffix(what, "ch"):
+	case strings.HasSuffix(what, "ch"), strings.HasSuffix(what, "ss"):
 		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)

@@ -26,7 +26,7 @@ func (s *Server) gpu(c scope, node, name string) (*page, error) {
 	use := usage[name]
 	return &page{
 		title: name + " on " + node, nav: "Fleet", crumbs: []link{{"Fleet", "/"}, {node, "/nodes/" + url.PathEscape(node)}, {name: name}},
-		blocks: []block{{whole: s.gpuHead(gpu)}, {whole: partitions(gpu.Held, use)}, {whole: utilisation(charts(use, c.now), err)}},
+		blocks: []block{{whole: s.gpuHead(gpu)}, {whole: partitions(gpu.Held, use)}, {whole: utilization(charts(use, c.now), err)}},
 	}, nil
 }
 
@@ -91,8 +91,8 @@ func holderRows(d cluster.Held, shared bool, use overview.Usage) g.Node {
 	return out
 }
 
-// utilisation draws the last hour, and says why it is not known, or not any more.
-func utilisation(charts []chart, reason error) g.Node {
+// utilization draws the last hour, and says why it is not known, or not any more.
+func utilization(charts []chart, reason error) g.Node {
 	known, begin := g.Node(nil), "Not known: "
 	if len(charts) > 0 {
 		known, begin = h.Div(h.Class("charts"), g.Map(charts, chart.node)), "Not known now: "
@@ -100,7 +100,7 @@ func utilisation(charts []chart, reason error) g.Node {
 	if reason == nil && known == nil {
 		reason = errNotReported
 	}
-	return h.Section(blockID("usage"), h.H2(g.Text("Utilisation")), known, unknown(begin, reason))
+	return h.Section(blockID("usage"), h.H2(g.Text("Utilization")), known, unknown(begin, reason))
 }
 
 func unknown(begin string, reason error) g.Node {

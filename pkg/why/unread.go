@@ -45,16 +45,20 @@ var (
 // String returns the resource as `kubectl auth can-i` takes it.
 func (r Resource) String() string { return r.name }
 
+// Verb returns the verb of RBAC by which the resource is read.
+func (r Resource) Verb() string {
+	if r == ResourceNamespaces || r == ResourceVolumes {
+		return "get"
+	}
+	return "list"
+}
+
 // NotRead says why a resource could not be read, for an explanation of the namespace.
 func NotRead(r Resource, namespace, message string) text.Unread {
 	if !r.own {
 		namespace = ""
 	}
-	verb := "list"
-	if r == ResourceNamespaces || r == ResourceVolumes {
-		verb = "get"
-	}
-	return text.Unread{Verb: verb, Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
+	return text.Unread{Verb: r.Verb(), Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
 }
 
 // is reports whether it is the resource that could not be read.

@@ -11,31 +11,31 @@ import (
 )
 
 // parseObject returns the object of a document. It expands aliases, because a change of one would change
-// the others.
-func parseObject(data []byte) (*yamlv3.Node, error) {
-	var document yamlv3.Node
-	if err := yamlv3.Unmarshal(data, &document); err != nil {
-		return nil, err
+// the others. Lines of an expanded document are not those of the data.
+func parseObject(data []byte) (document *yamlv3.Node, expanded bool, err error) {
+	document = &yamlv3.Node{}
+	if err := yamlv3.Unmarshal(data, document); err != nil {
+		return nil, false, err
 	}
 	if len(document.Content) == 0 || document.Content[0].Kind != yamlv3.MappingNode {
-		return nil, errors.New("it must be an object: keys with values")
+		return nil, false, errors.New("it must be an object: keys with values")
 	}
 	root := document.Content[0]
 	if !anyNode(root, func(n *yamlv3.Node) bool { return n.Kind == yamlv3.AliasNode || n.Anchor != "" || n.Value == "<<" }) {
 		if root.Style&yamlv3.FlowStyle != 0 { // JSON
 			anyNode(root, func(n *yamlv3.Node) bool { n.Style &^= yamlv3.FlowStyle; return false })
 		}
-		return &document, nil
+		return document, false, nil
 	}
 	var plain map[string]any
 	if err := yaml.Unmarshal(data, &plain); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	expanded, err := yaml.Marshal(plain)
+	text, err := yaml.Marshal(plain)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return &document, yamlv3.Unmarshal(expanded, &document)
+	return document, true, yamlv3.Unmarshal(text, document)
 }
 
 func anyNode(n *yamlv3.Node, is func(*yamlv3.Node) bool) bool {

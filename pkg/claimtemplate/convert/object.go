@@ -31,9 +31,12 @@ type Object struct {
 // Pods converts an object, and returns nil if it has no pods. before is the number of lines before the
 // object, which errors add to line numbers. If it is negative, errors have no line numbers.
 func Pods(data []byte, before int) (*Object, error) {
-	document, err := parseObject(data)
+	document, expanded, err := parseObject(data)
 	if err != nil {
 		return nil, err
+	}
+	if expanded {
+		before = -1 // its lines are others
 	}
 	root := document.Content[0]
 	found := podsIn(root, "")
@@ -48,13 +51,14 @@ func Pods(data []byte, before int) (*Object, error) {
 	var errs []error
 	for _, p := range found {
 		where := strings.TrimPrefix(p.path+".spec", ".")
-		line := ""
-		if before >= 0 {
-			line = fmt.Sprintf(" (line %d)", before+valueOf(p.node, "spec").Line)
+		result, project := p.convert()
+		for i, problem := range result.Problems {
+			if before >= 0 {
+				result.Problems[i] += fmt.Sprintf(" (line %d)", before+p.lineOf(problem))
+			}
 		}
-		result, project, err := p.convert()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w%s", where, err, line))
+		if len(result.Problems) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %s", where, strings.Join(result.Problems, "; ")))
 			continue
 		}
 		if project != "" && !slices.Contains(o.Projects, project) {
@@ -115,26 +119,55 @@ func podsIn(n *yamlv3.Node, path string) (all []pods) {
 	return all
 }
 
-func (p pods) convert() (Result, claimtemplate.Project, error) {
+// lineOf returns the line of the annotation or limit that a problem names, or of the pod's spec.
+func (p pods) lineOf(problem string) int {
+	spec := valueOf(p.node, "spec")
+	in, line, longest := p.node, spec.Line, 0
+	for _, list := range []string{"initContainers", "containers"} {
+		if all := valueOf(spec, list); all != nil {
+			for _, c := range all.Content {
+				if name := valueOf(c, "name"); name != nil && strings.HasPrefix(problem, "container "+name.Value+":") {
+					in = c
+				}
+			}
+		}
+	}
+	anyNode(in, func(n *yamlv3.Node) bool {
+		for _, name := range []string{"annotations", "requests", "limits"} {
+			of := valueOf(n, name)
+			for i, key := range keysOf(of) {
+				if len(key) >= longest && strings.Contains(problem, key) {
+					line, longest = of.Content[2*i].Line, len(key)
+				}
+			}
+		}
+		return false
+	})
+	return line
+}
+
+// convert converts a pod. Without problems, it is edited.
+func (p pods) convert() (Result, claimtemplate.Project) {
+	failed := func(err error) (Result, claimtemplate.Project) { return Result{Problems: []string{err.Error()}}, "" }
 	text, err := yamlv3.Marshal(p.node)
 	if err != nil {
-		return Result{}, "", err
+		return failed(err)
 	}
 	// As the API server reads it: keys are unique, and numbers are not strings.
 	data, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return Result{}, "", fmt.Errorf("it is not a pod: %w", err)
-	}
 	var pod corev1.PodTemplateSpec
-	if err := json.Unmarshal(data, &pod); err != nil {
-		return Result{}, "", fmt.Errorf("it is not a pod: %w", err)
+	if err == nil {
+		err = json.Unmarshal(data, &pod)
+	}
+	if err != nil {
+		return failed(fmt.Errorf("it is not a pod: %w", err))
 	}
 	projects := Of(&pod)
 	if len(projects) > 1 {
-		return Result{}, "", fmt.Errorf("the pod requests GPUs in the formats of %s: keep one, since a namespace has one", namesOf(projects))
+		return failed(fmt.Errorf("the pod requests GPUs in the formats of %s: keep one, since a namespace has one", namesOf(projects)))
 	}
 	if err := errors.Join(onlyRequested(&pod), gated(&pod)); err != nil {
-		return Result{}, "", err
+		return failed(err)
 	}
 	project := claimtemplate.Project("")
 	if len(projects) > 0 {
@@ -142,9 +175,12 @@ func (p pods) convert() (Result, claimtemplate.Project, error) {
 	}
 	result := Pod(project, &pod)
 	if len(result.Problems) > 0 {
-		return result, "", errors.New(strings.Join(result.Problems, "; "))
+		return result, ""
 	}
-	return result, project, p.edit(result)
+	if err := p.edit(result); err != nil {
+		return failed(err)
+	}
+	return result, project
 }
 
 // onlyRequested returns an error if a GPU is requested without a limit, which the API server rejects.

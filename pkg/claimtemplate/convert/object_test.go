@@ -74,6 +74,38 @@ func TestPodsRefused(t *testing.T) {
 	assert.Nil(t, o, "it has no pods")
 }
 
+// Each problem has the line of the annotation or limit that it names.
+func TestProblemsHaveLines(t *testing.T) {
+	const object = `kind: Job
+spec:
+  template:
+    metadata:
+      annotations:
+        team: a
+        nvidia.com/use-gputype: a/b
+    spec:
+      containers:
+      - name: first
+        resources:
+          limits:
+            nvidia.com/gpumem: 1
+      - name: main
+        resources:
+          limits:
+            nvidia.com/gpu: 1
+            nvidia.com/gpumem: 0
+            nvidia.com/gpumem-percentage: 200
+`
+	_, err := Pods([]byte(object), 0)
+	require.ErrorContains(t, err, "container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 18)")
+	require.ErrorContains(t, err, "container main: nvidia.com/gpumem-percentage is 200, and it must be a whole number from 1 to 100 (line 19)")
+	_, err = Pods([]byte("metadata:\n  name: a\n  annotations:\n    gpu-fraction: \"2\"\nspec:\n  containers:\n  - name: main\n"), 10)
+	require.ErrorContains(t, err, "as in 0.5 (line 14)")
+	_, err = Pods([]byte("a: &a {}\nmetadata:\n  annotations: {gpu-fraction: \"2\"}\nspec:\n  containers: [{name: main, resources: *a}]\n"), 0)
+	require.ErrorContains(t, err, "gpu-fraction")
+	assert.NotContains(t, err.Error(), "(line", "an alias is expanded")
+}
+
 // What was converted has nothing left to convert but what a project leaves to a device plugin.
 func FuzzPods(f *testing.F) {
 	golden.Seeds(f, "testdata/pods/*.yaml")

@@ -37,7 +37,7 @@ func Follow(ctx context.Context, from Source, k Kind, fallback string, store cac
 			namespace = fallback
 			continue
 		default:
-			unread := k.Unread(Reason(err))
+			unread := k.Unread(Reason("list", err))
 			if apierrors.IsForbidden(err) {
 				namespace, wait = metav1.NamespaceAll, forbiddenInterval
 			} else if listed {

@@ -70,9 +70,9 @@ func (k Kind) Unread(reason string) text.Unread {
 }
 
 // Forbidden says that the user may not read the kind.
-func (k Kind) Forbidden() text.Unread { return k.Unread(forbidden(k.Resource)) }
+func (k Kind) Forbidden() text.Unread { return k.Unread(forbidden("list", k.Resource)) }
 
-func forbidden(resource string) string { return "you are not allowed to list " + resource }
+func forbidden(verb, resource string) string { return "you are not allowed to " + verb + " " + resource }
 
 // within says what was not read if one namespace was read, or all if namespace is empty.
 func (k Kind) within(namespace string) text.Unread {
@@ -90,13 +90,13 @@ func (k Kind) namespaced() bool { return k.Elsewhere != "" }
 // unserved reports whether err means that the API server does not serve an optional kind.
 func (k Kind) unserved(err error) bool { return k.Optional && apierrors.IsNotFound(err) }
 
-// Reason returns the reason for which objects could not be read.
-func Reason(err error) string {
+// Reason returns the reason for which a request with a verb of RBAC, such as list, failed.
+func Reason(verb string, err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		d := status.Status().Details
 		if apierrors.IsForbidden(err) && d != nil {
-			return forbidden(schema.GroupResource{Group: d.Group, Resource: d.Kind}.String())
+			return forbidden(verb, schema.GroupResource{Group: d.Group, Resource: d.Kind}.String())
 		}
 		return status.Status().Message
 	}

@@ -112,9 +112,9 @@ func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 		case apierrors.IsForbidden(err):
-			return k.Unread(Reason(err)), nil
+			return k.Unread(Reason("list", err)), nil
 		default:
-			return k.Unread(Reason(err)), err
+			return k.Unread(Reason("list", err)), err
 		}
 	}
 }

@@ -3,6 +3,7 @@ package models
 import (
 	"crypto/sha1"
 	"fmt"
+	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
@@ -30,6 +31,18 @@ func (inv *Inventory) Hardware(seed string) []gpu.GPU {
 	gpus := append(inv.nvidiaGPUs(seed), inv.amdGPUs(seed)...)
 	gpu.SortGPUs(gpus)
 	return gpus
+}
+
+// OneOfEach returns a GPU of each model.
+func OneOfEach() (all []gpu.GPU, err error) {
+	for _, model := range slices.Concat(NVIDIAModels(), AMDModels()) {
+		inventory, err := ParseInventory(fmt.Appendf(nil, "gpus: [{model: %q}]", model))
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", model, err)
+		}
+		all = append(all, inventory.Hardware(model)...)
+	}
+	return all, nil
 }
 
 func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {

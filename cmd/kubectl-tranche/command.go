@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/usage"
 )
 
@@ -71,7 +72,7 @@ func newCommand(out io.Writer) *cobra.Command {
 			"5 nodes: sums by model and state, and the nodes in trouble.\n\n" +
 			"Requires permission to list ResourceSlices, and ResourceClaims to name the holders.",
 		Example:       examples,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tranche"},
@@ -100,6 +101,21 @@ func newCommand(out io.Writer) *cobra.Command {
 	}
 	o.complete(cmd)
 	return cmd
+}
+
+// knownCommand refuses arguments of a command that has only others, and names the one that was probably meant.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var there []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			there = append(there, c.Name())
+		}
+	}
+	meant := strings.TrimSuffix(strict.DidYouMean(args[0], there), ".")
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
 }
 
 // addOutput adds the flag --output, which accepts the formats. It is checked before the command runs.

@@ -37,7 +37,7 @@ func newRolloutCommand(o *options) *cobra.Command {
 		Use:     "rollout status|pause|resume|approve|undo PLAN",
 		Short:   "Follow, pause, resume, approve or undo a partition plan",
 		Example: rolloutExamples,
-		Args:    cobra.NoArgs,
+		Args:    knownCommand,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(newRolloutStatusCommand(o))

@@ -66,11 +66,17 @@ func (n *Node) ways() (out []way) {
 	}
 	for _, r := range n.Requests {
 		if r.Verdict != Fits || n.Verdict == NotTogether {
-			out = append(out, r.ways...)
+			out = append(out, lists.Filter(r.ways, way.known)...)
 		}
 	}
 	slices.SortStableFunc(out, byHolders)
 	return out
+}
+
+// known reports whether the holders can be told apart: of claims of other namespaces, a viewer may not see the
+// names.
+func (w way) known() bool {
+	return !slices.ContainsFunc(w.holders, func(h cluster.Holder) bool { return h.Claim == "" })
 }
 
 func byHolders(a, b way) int { return cmp.Compare(len(a.holders), len(b.holders)) }

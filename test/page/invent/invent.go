@@ -171,6 +171,7 @@ func (o *Objects) pending() {
 		o.Claims = append(o.Claims, c)
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: people[i].namespace, Name: pod}}
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(pod + "-gpu-x7k2p")}}
+		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}}
 		p.Status.Phase = corev1.PodPending
 		o.PendingPods = append(o.PendingPods, p)
 	}

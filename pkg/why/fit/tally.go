@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Outcome is a Verdict with its causes.
@@ -123,9 +124,12 @@ func (c Counts) closest() Verdict {
 	return Lacking
 }
 
+// The maximum lengths of parts of an event, so that the API server accepts it, in bytes.
+const maxAsked, maxCause = 200, 500
+
 // Note returns the text of an event on a waiting pod.
 func Note(pod types.NamespacedName, asks []Ask, t Tally) string {
-	return fmt.Sprintf("Waits for %s: %s. %s", Asked(asks), t, Details(pod))
+	return fmt.Sprintf("Waits for %s: %s. %s", text.Cut(Asked(asks), maxAsked), text.Cut(t.String(), maxCause), Details(pod))
 }
 
 // Details ends the text of an event with the command that says more.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,17 +29,20 @@ const (
 	// it is tried whether fewer are enough.
 	maxTried    = 3
 	maxReleased = 16
+	// wayTimeout limits the search on all nodes.
+	wayTimeout = 3 * time.Second
 )
 
 // addWay adds to one of the nodes how the fewest holders would make room for the pod. The scheduler's
 // allocator proves it.
 func (m *Model) addWay(ctx context.Context, d *Demand, nodes []Node) {
-	var ways []way
+	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
+	defer cancel()
 	of := map[string][]way{}
 	var full []*Node
 	for i := range nodes {
 		n := &nodes[i]
-		if ways = n.ways(); len(ways) > 0 {
+		if ways := n.ways(); len(ways) > 0 {
 			of[n.Name], full = ways, append(full, n)
 		}
 	}

@@ -36,6 +36,18 @@ func TestRetriesNeedPlaces(t *testing.T) {
 	assert.Len(t, all.Decide().Admitted, 1, "also without a plan")
 }
 
+// While a failed node of a step tries again, the next step waits.
+func TestAStepWaitsForRetries(t *testing.T) {
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{MaxFailures: intstr.FromString("100%"), MaxUnavailable: intOrPercent("3"), Steps: steps(0, "1")}).decide()
+	n := f.fail("node-00").node("node-00")
+	n.State, n.Moving = v1beta1.Draining, true
+	f.decide()
+	assert.Equal(t, []string{"node-00"}, f.admitted())
+	n.State, n.Moving = v1beta1.Failed, false
+	f.decide()
+	assert.Contains(t, f.admitted(), "node-01")
+}
+
 // Nodes that are away do not have a step pass without them.
 func TestAStepNeedsItsNodes(t *testing.T) {
 	f := newFleet(t, 4, v1beta1.RolloutStrategy{Steps: steps(0, "1", "50%"), MaxUnavailable: intOrPercent("4")})

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 const kueueNamespace = "demo-kueue"
@@ -27,10 +30,14 @@ func (s *suite) installKueue() {
 	run(cluster)
 }
 
-// Jobs use up the quota, by memory and by profile. Others wait, one of higher priority
-// preempts, and what is released is given to those that wait.
+// Jobs and a pod use up the quota, by memory and by profile; what pods request for the scheduler
+// is not charged. Others wait, one of higher priority preempts, and what is released is given to
+// those that wait.
 func checkKueue(s *suite, _ map[string]*corev1.Pod) {
-	first := []string{"evaluate", "notebook", "serve", "simulate", "train"}
+	s.waitJobs("evaluate", "notebook", "serve", "simulate", "train")
+	folder := filepath.Join(repository, "demo", "kueue")
+	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "pod"))
+	first := []string{"evaluate", "notebook", "serve", "shell", "simulate", "train"}
 	pods := s.waitJobs(first...)
 	assert.Len(s.t, pods["serve"], 2)
 	train := pods["train"][0]
@@ -42,9 +49,10 @@ func checkKueue(s *suite, _ map[string]*corev1.Pod) {
 		"serve":    `{"mig-1g-10gb":"2"}`,
 		"evaluate": `{"xcp-cpx":"1"}`,
 		"notebook": `{"shared-gpu-memory":"12Gi"}`,
+		"shell":    `{"mig-1g-10gb":"1"}`,
 	}, charges)
+	assert.Contains(s.t, pods["shell"][0].Spec.Containers[0].Resources.Requests, corev1.ResourceName(names.ResourceGPUCompute))
 
-	folder := filepath.Join(repository, "demo", "kueue")
 	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "waits"))
 	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "refused"))
 	s.waitWorkloads(map[string]string{
@@ -58,16 +66,16 @@ func checkKueue(s *suite, _ map[string]*corev1.Pod) {
 
 	urgent := filepath.Join(folder, "urgent")
 	s.kubectl("apply", "--validate=strict", "-f", urgent)
-	s.waitJobs("evaluate", "notebook", "serve", "simulate", "urgent")
+	s.waitJobs("evaluate", "notebook", "serve", "shell", "simulate", "urgent")
 	s.kubectl("delete", "-f", urgent)
 	s.waitJobs(first...)
 
 	s.kubectl("-n", kueueNamespace, "delete", "job", "serve", "notebook")
-	s.waitJobs("evaluate", "notebook-more", "serve-more", "simulate", "train")
+	s.waitJobs("evaluate", "notebook-more", "serve-more", "shell", "simulate", "train")
 }
 
-// waitJobs waits until the pods of these jobs are ready and there are no others, and returns
-// them by job.
+// waitJobs waits until the pods of these jobs, and those without a job with these names, are ready
+// and there are no others, and returns them by name.
 func (s *suite) waitJobs(wanted ...string) map[string][]*corev1.Pod {
 	s.t.Helper()
 	running := map[string][]*corev1.Pod{}
@@ -78,7 +86,7 @@ func (s *suite) waitJobs(wanted ...string) map[string][]*corev1.Pod {
 		require.NoError(s.t, err)
 		ready := true
 		for i := range pods.Items {
-			job := pods.Items[i].Labels[batchv1.JobNameLabel]
+			job := cmp.Or(pods.Items[i].Labels[batchv1.JobNameLabel], pods.Items[i].Name)
 			running[job] = append(running[job], &pods.Items[i])
 			ready = ready && isReady(&pods.Items[i])
 		}

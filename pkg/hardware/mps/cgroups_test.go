@@ -98,6 +98,25 @@ func TestGroup(t *testing.T) {
 	assert.True(t, p.hasEnded())
 }
 
+// Folders stand for groups: what cannot be read or removed is reported, what is gone is not.
+func TestGroupThatCannotBeEnded(t *testing.T) {
+	folder := t.TempDir()
+	gone := filepath.Join(folder, "gone")
+	require.NoError(t, killGroup(gone))
+	require.NoError(t, removeGroup(gone))
+
+	group := filepath.Join(folder, groupsName, "gpu")
+	require.NoError(t, os.MkdirAll(filepath.Join(group, "cgroup.procs"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(group, "cgroup.kill"), 0o755))
+	assert.ErrorContains(t, killGroup(group), "cgroup.procs")
+	assert.ErrorContains(t, removeGroup(group), "remove the MPS daemon's control group")
+
+	other := filepath.Join(folder, groupsName, "other")
+	require.NoError(t, os.Mkdir(other, 0o755))
+	require.NoError(t, removeGroup(other))
+	assert.DirExists(t, group, "the group of all has another")
+}
+
 // writableHierarchy is one of this machine's in which root can make groups.
 func writableHierarchy(t *testing.T) string {
 	t.Helper()

@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -338,4 +339,35 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	again.Adopt(t.Context(), publish.Objects(names.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
 	again.SetOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
+}
+
+// Devices carry the extended resources that they stand for, as the configuration says.
+func TestPublisherNamesExtendedResources(t *testing.T) {
+	for name, want := range map[string]struct {
+		gpu, mig  bool
+		resources []string
+	}{
+		"none":           {false, false, nil},
+		"GPUs":           {true, false, []string{"nvidia.com/gpu"}},
+		"GPUs and parts": {true, true, []string{"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublishing(t)
+			if want.gpu {
+				p.ExtendedResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
+			}
+			p.MIGResources = want.mig
+			p.SetOwners(t.Context(), nil)
+			var resources []string
+			for _, slice := range p.sent[0] {
+				for _, d := range slice.Devices {
+					if r := d.Attributes[names.AttributeExtendedResourceName].StringValue; r != nil && !slices.Contains(resources, *r) && (*r == "nvidia.com/gpu" || strings.HasSuffix(*r, "-1g.10gb")) {
+						resources = append(resources, *r)
+					}
+				}
+			}
+			slices.Sort(resources)
+			assert.Equal(t, want.resources, resources)
+		})
+	}
 }

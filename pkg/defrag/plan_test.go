@@ -15,7 +15,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/defrag"
-	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 func priority(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
@@ -298,15 +297,12 @@ func TestImpossible(t *testing.T) {
 		"more CPUs than a node has": {whole, 1, request(corev1.ResourceCPU, "500"), "the nodes with such devices do not admit the pod: the pod asks for 500 of cpu, and the largest of them has 64"},
 		"no such node": {whole, 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} },
 			"the nodes with such devices do not admit the pod: the pod asks for nodes with the label x=y"},
-		"two large partitions of one GPU": {"gpu-mig-4g-40gb.tranche.dev", 2, func(*corev1.Pod) {}, "0 of 2 nodes fit: 2 too small even if empty (node-0, node-1)"},
+		"two large partitions of one GPU": {"gpu-mig-4g-40gb.tranche.dev", 2, func(*corev1.Pod) {}, "it asks for 2 devices at once, and the largest node has 1"},
 		"another class":                   {"gpu-amd.tranche.dev", 1, func(*corev1.Pod) {}, "no device of class gpu-amd.tranche.dev; there is 1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb, whole NVIDIA GPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := scattered(t)
 			waiting := f.pods[f.add(test.class, test.count, test.change)]
-			if name == "two large partitions of one GPU" {
-				allocator.Together(f.claims[waiting.Name], "gpu.tranche.dev/parentUUID")
-			}
 			advice, err := f.planner(defrag.Options{}).Advise(t.Context(), waiting)
 			require.NoError(t, err)
 			assert.Equal(t, &defrag.Refusal{Reason: defrag.Impossible, Message: "No move makes room for pod team-a/" + waiting.Name + ": " + test.want + "."}, advice.Refusal)

@@ -195,13 +195,18 @@ test-lab: kubectl-tranche
 	@HELM=$(HELM) KUBEBUILDER_ASSETS="$$($(CLUSTER_TOOL) path)" $(TEST) -short -count=1 -parallel 2 -timeout 60m $(LAB)
 
 # The other Go modules: the cluster on this machine, and what reads the work of other projects: GitOps
-# tools, autoscalers, alerts, the browser, releases. Not all of test/cluster: cmd/kubernetes would build
+# tools, autoscalers, alerts, releases. Not all of test/cluster: cmd/kubernetes would build
 # Kubernetes.
-MODULES = test/cluster test/autoscalers test/gitops test/promql test/browser release
+MODULES = test/cluster test/autoscalers test/gitops test/promql release
 .PHONY: test-modules
 test-modules:
 	@export HELM=$(HELM); for module in $(MODULES); do echo "module $$module …"; \
 	  (cd $$module && $(TEST) $(WITH) $$($(GO) list ./... | grep -v /cmd/kubernetes)) || exit 1; done
+
+.PHONY: test-browser
+test-browser: ## Run the tests of the web page in Chromium, with axe-core, which npm fetches (installs chromium and npm, as root, if they are missing)
+	@{ command -v chromium && command -v npm; } >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium npm >/dev/null; }
+	@cd test/browser && TRANCHE_BROWSER=required $(TEST) -count=1 -timeout 30m .
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
@@ -218,7 +223,7 @@ test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest an
 	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
 
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-release test-hardware-kit soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-browser test-release test-hardware-kit soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \

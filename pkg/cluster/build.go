@@ -131,7 +131,6 @@ func (c *Cluster) gpu(p *Pool, v View) GPU {
 		h := Held{Device: d.Name, DeviceKind: d.DeviceKind, Pool: p.Name, Positions: d.positions}
 		if sure && d.Shared() {
 			h.Left = d.Left()
-			h.LeftBytes = d.leftMemory(h.Left)
 		}
 		out.Held = append(out.Held, h.by(d.Holders, v))
 	}
@@ -252,6 +251,11 @@ func (p *Pool) bar(held []Held) []Segment {
 			s = Segment{Start: s.Start, Size: at - s.Start + 1, State: Taken, Label: held[owners[at][0]].Label}
 			if len(owners[at]) > 1 {
 				s.Label = fmt.Sprintf("%d pieces", len(owners[at]))
+			} else if d := p.device(held[owners[at][0]].Device); d != nil && d.Shared() {
+				s.Left, s.Rest = d.leftPart(), Free
+				if d.barred() {
+					s.Rest = Blocked
+				}
 			}
 		}
 		out = append(out, s)
@@ -265,7 +269,19 @@ func doubt(segments []Segment, all bool) {
 		if s.State == Free || (all && s.State != Taken) {
 			segments[i].State = Unknown
 		}
+		if s.Rest == Free || all && s.Rest != "" {
+			segments[i].Rest = Unknown
+		}
 	}
+}
+
+// device returns a device by its name, nil if it is not published.
+func (p *Pool) device(name string) *Device {
+	i := slices.IndexFunc(p.Devices, func(d *Device) bool { return d.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return p.Devices[i]
 }
 
 // state returns the state of a position that nobody holds.

@@ -97,6 +97,27 @@ func TestAdminAccessTakesNothing(t *testing.T) {
 	assert.True(t, g.Held[0].Holders[0].Admin)
 }
 
+// What is left of a shared device is free, unless a taint keeps claims away or holders may be missing.
+func TestRestOfAShare(t *testing.T) {
+	for rest, change := range map[cluster.State]func(*scenes.Scene){
+		cluster.Free:    func(*scenes.Scene) {},
+		cluster.Unknown: func(s *scenes.Scene) { s.Partial = true },
+		cluster.Blocked: func(s *scenes.Scene) {
+			scenes.Taint(s.Slices, func(string) bool { return true }, resourceapi.DeviceTaint{Key: "maintenance", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		},
+	} {
+		in := scenes.Shared()
+		change(&in)
+		gpus := in.Summary().Nodes[0].GPUs
+		want := cluster.Segment{Size: 1, State: cluster.Taken, Label: "fraction share", Left: 0.5, Rest: rest}
+		assert.Equal(t, []cluster.Segment{want}, gpus[1].Bar)
+		assert.InDelta(t, 0.5, want.Positions(rest), 0.001)
+		assert.InDelta(t, 0.5, want.Positions(cluster.Taken), 0.001)
+		last := gpus[2].Bar[len(gpus[2].Bar)-1]
+		assert.InDelta(t, 40.0/96, last.Positions(cluster.Taken)/float64(last.Size), 0.001)
+	}
+}
+
 func TestTaintedDevicesAreNotOffered(t *testing.T) {
 	in := oneH100()
 	all := func(string) bool { return true }

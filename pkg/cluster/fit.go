@@ -31,7 +31,7 @@ func (p *Pool) fits() []Fit {
 			}
 		}
 		if n > 0 {
-			out = append(out, Fit{DeviceKind: of[0].DeviceKind, Count: n, Positions: len(of[0].positions)})
+			out = append(out, Fit{DeviceKind: of[0].DeviceKind, Count: n, Positions: len(of[0].positions), Memory: of[0].memory()})
 		}
 	}
 	slices.SortFunc(out, largerFirst)

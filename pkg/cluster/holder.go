@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
@@ -100,13 +101,20 @@ func (d *Device) Left() Amounts {
 	return rest
 }
 
-// leftMemory returns the memory of what is left of a share.
-func (d *Device) leftMemory(left Amounts) Bytes {
-	if q, ok := left[names.CapacityFraction]; ok {
-		return Bytes(q.AsApproximateFloat64() * float64(d.memory()))
+// leftPart returns how much of a shared device is left, from 0 to 1: of its memory, or of the fraction that
+// it measures shares in.
+func (d *Device) leftPart() float64 {
+	unit := names.CapacityMemory
+	if d.ShareUnit == gpu.ByFraction {
+		unit = names.CapacityFraction
 	}
-	q := left[names.CapacityMemory]
-	return Bytes(max(0, q.Value()))
+	left := d.Left()
+	for name, capacity := range d.Capacity {
+		if q := left[unit]; names.Unqualified(string(name)) == unit && !capacity.Value.IsZero() {
+			return min(1, max(0, q.AsApproximateFloat64()/capacity.Value.AsApproximateFloat64()))
+		}
+	}
+	return 0
 }
 
 // Users returns the claims that hold devices with a mode, each once, and that mode. It is empty if

@@ -126,6 +126,22 @@ type Segment struct {
 	Start, Size int
 	State       State
 	Label       string
+	// Left is the fraction of a shared device that claims have left, and Rest its state. Left is 0 for
+	// other devices.
+	Left float64
+	Rest State
+}
+
+// Positions returns how many positions of the segment are in a state: a fraction of a shared device.
+func (s *Segment) Positions(in State) float64 {
+	n := 0.0
+	if s.State == in {
+		n = float64(s.Size) * (1 - s.Left)
+	}
+	if s.Left > 0 && s.Rest == in {
+		n += float64(s.Size) * s.Left
+	}
+	return n
 }
 
 // DeviceKind is a kind of devices, by their attributes. Of a device that is not published, only the
@@ -152,8 +168,6 @@ type Held struct {
 	Holders     []Holder `json:"holders"`
 	// Left is the free amount of a shared device. It is left out if holders may be missing.
 	Left Amounts `json:"freeCapacity,omitempty"`
-	// LeftBytes is the memory of it.
-	LeftBytes Bytes `json:"-"`
 }
 
 // Holder is a claim with the pods that use it, and with what else it is reserved for.
@@ -181,8 +195,9 @@ type Consumer struct {
 type Fit struct {
 	DeviceKind
 	Count int `json:"count"`
-	// Positions is how many positions a device of the kind takes.
-	Positions int `json:"-"`
+	// Positions is how many positions a device of the kind takes, Memory how much memory it has.
+	Positions int   `json:"-"`
+	Memory    Bytes `json:"-"`
 }
 
 // Taint is a taint on one or more devices of a GPU.
@@ -212,4 +227,8 @@ type Waiting struct {
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claimName,omitempty"`
 	Pod       string `json:"podName,omitempty"`
+	// Since is when the pod was created, or a claim whose pod is not known.
+	Since time.Time `json:"-"`
+	// Scheduler is what the scheduler last said about the pod, empty if it has said nothing.
+	Scheduler string `json:"-"`
 }

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // waiting lists the claims and pods that wait for a device of ours.
@@ -28,22 +29,38 @@ func (c *Cluster) waiting(ctx context.Context, namespace string) []Waiting {
 		if claim.Status.Allocation != nil || claim.DeletionTimestamp != nil || !inScope(claim.Namespace) || !asksFor(claim, isOurs) {
 			continue
 		}
-		w := Waiting{Namespace: claim.Namespace, Claim: claim.Name, Pod: podOf(claim, c.PendingPods)}
+		w := Waiting{Namespace: claim.Namespace, Claim: claim.Name, Pod: podOf(claim, c.PendingPods), Since: claim.CreationTimestamp.Time}
 		// A claim without a pod does not wait for a GPU.
 		if w.Pod == "" && c.PodsKnown {
 			continue
 		}
+		if p := lists.Find(c.PendingPods, func(p *corev1.Pod) bool { return p.Namespace == w.Namespace && p.Name == w.Pod }); p != nil {
+			w.of(p)
+		}
 		out = append(out, w)
 	}
-	for _, p := range c.PendingPods {
-		if inScope(p.Namespace) && p.DeletionTimestamp == nil && usesResource(p, resources) {
-			out = append(out, Waiting{Namespace: p.Namespace, Pod: p.Name})
+	for i := range c.PendingPods {
+		p := &c.PendingPods[i]
+		if inScope(p.Namespace) && p.DeletionTimestamp == nil && usesResource(*p, resources) {
+			w := Waiting{Namespace: p.Namespace, Pod: p.Name}
+			w.of(p)
+			out = append(out, w)
 		}
 	}
 	slices.SortFunc(out, func(a, b Waiting) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Pod, b.Pod))
 	})
 	return out
+}
+
+// of adds what is known of the pod.
+func (w *Waiting) of(p *corev1.Pod) {
+	w.Since = p.CreationTimestamp.Time
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			w.Scheduler = c.Message
+		}
+	}
 }
 
 // extendedResources returns the resources that stand for the devices of some classes.

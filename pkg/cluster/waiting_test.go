@@ -59,20 +59,20 @@ func TestWaiting(t *testing.T) {
 		in   scenes.Scene
 		want []cluster.Waiting
 	}{
-		"made for a pod":            {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"made for a pod":            {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "p")}}}, []cluster.Waiting{{Namespace: "a", Claim: "c", Pod: "p"}}},
 		"another driver's class":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "nic", "p")}}}, nil},
-		"the administrator's class": {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "cheap", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
-		"a class by capacity":       {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "large", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
-		"a class by attribute":      {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "by-attribute", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"the administrator's class": {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "cheap", "p")}}}, []cluster.Waiting{{Namespace: "a", Claim: "c", Pod: "p"}}},
+		"a class by capacity":       {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "large", "p")}}}, []cluster.Waiting{{Namespace: "a", Claim: "c", Pod: "p"}}},
+		"a class by attribute":      {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "by-attribute", "p")}}}, []cluster.Waiting{{Namespace: "a", Claim: "c", Pod: "p"}}},
 		"another, that names ours":  {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "mentions", "p")}}}, nil},
 		"a class that is wrong":     {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "wrong", "p")}}}, nil},
 		"a class of all drivers":    {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "anything", "p")}}}, nil},
-		"one of several choices":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{choice}}}, []cluster.Waiting{{"a", "choice", "p"}}},
+		"one of several choices":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{choice}}}, []cluster.Waiting{{Namespace: "a", Claim: "choice", Pod: "p"}}},
 		"being deleted":             {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{going}}}, nil},
 		"allocated":                 {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.Claim("a", "p", "node-a", 0, "x")}}}, nil},
 		"named by a pending pod": {
 			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", named, "gpu.tranche.dev", "")}, PendingPods: []corev1.Pod{user}, PodsKnown: true}},
-			[]cluster.Waiting{{"a", named, "user"}},
+			[]cluster.Waiting{{Namespace: "a", Claim: named, Pod: "user"}},
 		},
 		"used by no pod": {
 			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "")}, PodsKnown: true}}, nil,

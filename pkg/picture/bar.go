@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"math"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -51,7 +52,7 @@ func (d *drawing) drawBar(g cluster.GPU, width int) []Span {
 			border = "┊" // a place where the GPU can be divided, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1
-		out = append(out, plain(border), d.cell(s, inner, boxes))
+		out = append(append(out, plain(border)), d.cell(s, inner, boxes)...)
 		if s.State == cluster.Taken {
 			boxes++
 		}
@@ -59,28 +60,43 @@ func (d *drawing) drawBar(g cluster.GPU, width int) []Span {
 	return append(out, plain("│"))
 }
 
-func (d *drawing) cell(s cluster.Segment, inner, nth int) Span {
-	if s.State == cluster.Taken {
-		st := boxed
-		switch {
-		case s.Label == cluster.WholeGPU:
-			st = boxedWhole
-		case nth%2 == 1:
-			st = boxedNext
-		}
-		return Phrase(center(shorten(s.Label, inner), inner, d.Color), st)
+// cell draws a segment. Of a shared device, the box is as wide as what claims hold of it. The name is where
+// there is more room.
+func (d *drawing) cell(s cluster.Segment, inner, nth int) []Span {
+	if s.State != cluster.Taken {
+		return []Span{mark(s.State, "", inner)}
 	}
-	m := marks[s.State]
-	return Phrase(strings.Repeat(m.char, inner), m.style)
-}
-
-// center puts a label in the middle of a box. Without colors the box is filled with a line,
-// because blanks look empty.
-func center(label string, width int, color bool) string {
+	st := boxed
+	switch {
+	case s.Label == cluster.WholeGPU:
+		st = boxedWhole
+	case nth%2 == 1:
+		st = boxedNext
+	}
+	// Without colors the box is filled with a line, because blanks look empty.
 	fill := "━"
-	if color {
+	if d.Color {
 		fill = " "
 	}
+	rest := max(0, min(inner-1, int(math.Ceil(s.Left*float64(inner)))))
+	if 2*rest > inner+1 {
+		return []Span{Phrase(strings.Repeat(fill, inner-rest), st), mark(s.Rest, s.Label, rest)}
+	}
+	out := []Span{Phrase(center(shorten(s.Label, inner-rest), inner-rest, fill), st)}
+	if rest > 0 {
+		out = append(out, mark(s.Rest, "", rest))
+	}
+	return out
+}
+
+// mark draws positions that nobody holds.
+func mark(s cluster.State, label string, width int) Span {
+	m := marks[s]
+	return Phrase(center(shorten(label, width), width, m.char), m.style)
+}
+
+// center puts a label in the middle of what fills the rest.
+func center(label string, width int, fill string) string {
 	// Without room for blanks, only the label is drawn.
 	if n := Width(label); n > 0 && n+2 <= width {
 		label = " " + label + " "

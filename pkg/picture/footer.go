@@ -98,13 +98,14 @@ func (d *drawing) legend() {
 	if first < 0 {
 		return
 	}
-	seen, choice, modes := map[cluster.State]bool{}, false, false
+	seen, shared, choice, modes := map[cluster.State]bool{}, false, false, false
 	var examples []string
 	var said [2]bool
 	for _, n := range d.summary.Nodes {
 		for _, g := range n.GPUs {
 			for _, s := range g.Bar {
-				seen[s.State] = true
+				seen[s.State], seen[s.Rest] = true, true
+				shared = shared || s.Left > 0
 			}
 			choice = choice || len(cluster.Plain(g.Fits)) > 1
 			modes = modes || (g.MemoryMode != "" && (g.Mode != nil || len(g.Fits) > 1))
@@ -123,6 +124,7 @@ func (d *drawing) legend() {
 		}
 	}
 	say(true, "A bar is the memory of one GPU; a box with a name is a piece that somebody holds.")
+	say(shared, "The box of a shared device is as long as what is held of it.")
 	for _, s := range []cluster.State{cluster.Free, cluster.Unknown, cluster.Leftover, cluster.Blocked} {
 		say(seen[s], strings.Repeat(marks[s].char, 3)+" is "+overview.Position(s)+".")
 	}

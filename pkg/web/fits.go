@@ -2,7 +2,6 @@ package web
 
 import (
 	"slices"
-	"strconv"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -10,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // fits returns what fits now of a profile that is typed in.
@@ -30,7 +30,7 @@ func offered(c *overview.Snapshot) []overview.Kind {
 func (s *Server) fitsForm(typed string, kinds []overview.Kind) g.Node {
 	return h.Section(blockID("fitsform"), h.Class("head"), h.H1(g.Text("What fits now")),
 		h.Form(h.Class("ask"), h.Method("get"), h.Action(s.at("fits")),
-			h.Label(h.For("profile"), g.Text("Profile or share")),
+			h.Label(h.For("profile"), g.Text("Profile or amount")),
 			h.Input(h.ID("profile"), h.Name("profile"), h.List("profiles"), h.Value(typed), h.Placeholder("1g.10gb"), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Required()),
 			h.DataList(h.ID("profiles"), g.Map(kinds, func(k overview.Kind) g.Node { return h.Option(h.Value(k.Label)) })),
 			h.Button(h.Class("primary"), g.Text("Count")),
@@ -69,17 +69,20 @@ func (s *Server) roomFor(r overview.Room) g.Node {
 	case r.Never != "":
 		return note(r.Never)
 	case !r.Known && r.Share != nil:
-		return noShares(r)
+		return g.Group{noShares(r), s.partitionsFor(r)}
 	case !r.Known:
 		return note("No node publishes " + r.Kind.Label + ".")
 	}
-	count := s.places(r)
+	count := counted(r)
 	if r.Uncertain {
 		count = note("You are not allowed to see all claims, so it is not known what is free.")
 	}
-	return g.Group{count, h.H2(g.Text("Ask for it")), h.Div(h.Class("copy"),
-		h.Button(h.Type("button"), h.Data("copy", "claim"), g.Text("Copy")),
-		h.Pre(h.ID("claim"), h.Code(g.Text(r.Claim))),
+	return g.Group{count, h.Div(h.Class("beside"),
+		h.Div(h.H2(g.Text("Ask for it")), h.Div(h.Class("copy"),
+			h.Button(h.Type("button"), h.Data("copy", "claim"), g.Text("Copy")),
+			h.Pre(h.ID("claim"), h.Code(g.Text(r.Claim))),
+		)),
+		h.Div(s.partitionsFor(r), s.places(r.Places)),
 	)}
 }
 
@@ -97,8 +100,8 @@ func noShares(r overview.Room) g.Node {
 	return g.Group{note(none), quiet(enable)}
 }
 
-// places says how many more fit, and where.
-func (s *Server) places(r overview.Room) g.Node {
+// counted says how many more fit.
+func counted(r overview.Room) g.Node {
 	says, each := "more "+r.Kind.Label+" fit"+when(r.Count == 1, "s")+" now", ""
 	if r.Share != nil {
 		says, each = "more share"+plural(r.Count)+" fit"+when(r.Count == 1, "s")+" now", "A share: "+r.Share.String()+"."
@@ -106,17 +109,31 @@ func (s *Server) places(r overview.Room) g.Node {
 	if n := len(r.Places); n > 0 {
 		says += ", on " + num(n) + " node" + plural(n)
 	}
-	shown := r.Places[:min(len(r.Places), maxPlaces)]
 	return g.Group{
 		h.P(h.Class("answerbig"), h.B(g.Text(num(r.Count))), g.Text(" "), h.Span(g.Text(says))),
 		some(each, quiet),
 		quiet("If no other kind is allocated. A taint or the pod's own rules can still keep it off a node."),
-		g.If(len(shown) > 0, h.Div(h.Class("scroll"), h.Table(h.Class("places"),
-			h.THead(h.Tr(h.Th(g.Text("Node")), right(h.Th, "Fits"))),
-			h.TBody(g.Map(shown, func(p overview.Place) g.Node {
-				return h.Tr(h.Td(h.A(h.Href(s.at("nodes", p.Node)), g.Text(p.Node))), right(h.Td, strconv.Itoa(p.Count)))
-			})),
-		))),
-		moreNodes(len(r.Places) - len(shown)),
 	}
+}
+
+// partitionsFor lists what has the memory of a share without being shared, if anything does.
+func (s *Server) partitionsFor(r overview.Room) g.Node {
+	if len(r.Partitions) == 0 {
+		return nil
+	}
+	head := append(th("Partition"), right(h.Th, "Memory"), right(h.Th, "Fits"))
+	return g.Group{h.H2(g.Text("Not shared, with about as much memory or more")), table("Partitions", head, g.Map(r.Partitions, func(f cluster.Fit) g.Node {
+		return h.Tr(h.Td(h.A(h.Href(s.fit(f.Label)), g.Text(f.Label))), right(h.Td, text.Bytes(int64(f.Memory))), right(h.Td, num(f.Count)))
+	}))}
+}
+
+// places lists the nodes with room.
+func (s *Server) places(all []overview.Place) g.Node {
+	if len(all) == 0 {
+		return nil
+	}
+	shown := all[:min(len(all), maxPlaces)]
+	return g.Group{h.H2(g.Text("Where")), table("Nodes", append(th("Node"), right(h.Th, "Fits")), g.Map(shown, func(p overview.Place) g.Node {
+		return h.Tr(h.Td(h.A(h.Href(s.at("nodes", p.Node)), g.Text(p.Node))), right(h.Td, num(p.Count)))
+	})), moreNodes(len(all) - len(shown))}
 }

@@ -52,6 +52,7 @@ func (s *Server) fleet(c scope) *page {
 func (s *Server) totals(c scope) g.Node {
 	t := overview.TotalsOf(c.Viewer, c.Snapshot)
 	return h.Section(blockID("totals"), h.Class("totals"), h.Aria("label", "Summary"),
+		h.H1(h.Class("unseen"), g.Text("Fleet")),
 		memory(t),
 		h.Div(h.Class("card stat"), number(t.GPUs, fmt.Sprintf("GPU%s on %s node%s", plural(t.GPUs), num(t.Nodes), plural(t.Nodes)))),
 		h.A(class("card stat", when(t.Waiting > 0, "warn")), h.Href(s.at("pending")), number(t.Waiting, "waiting for a GPU")),

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,31 +54,41 @@ func (s *Server) gpuHead(gpu *cluster.GPU) g.Node {
 	)
 }
 
+// partitions lists the held devices, with a row for each holder.
 func partitions(held []cluster.Held, use overview.Usage) g.Node {
 	list := quiet("No claim holds a device of this GPU.")
 	if len(held) > 0 {
-		list = table("Partitions", th("Partition", "Device", "Holder", "Use now"), g.Map(held, func(d cluster.Held) g.Node {
-			return h.Tr(
-				h.Td(key(d), h.B(g.Text(d.Label))),
-				h.Td(h.Code(g.Text(d.Device))),
-				h.Td(holders(d.Holders), left(d)),
-				h.Td(g.Text(usesOf(d, use))),
-			)
-		}))
+		shared := slices.ContainsFunc(held, func(d cluster.Held) bool { return d.ShareUnit != "" })
+		head := g.Group(th("Partition", "Holder"))
+		if shared {
+			head = append(head, th("Has")...)
+		}
+		list = table("Partitions", append(head, th("Uses now")...), g.Map(held, func(d cluster.Held) g.Node { return holderRows(d, shared, use) }))
 	}
 	return h.Section(blockID("partitions"), h.H2(g.Text("Partitions")), list)
 }
 
-// usesOf returns what the holders of a device that the user may see use of it. Those that only watch use
-// nothing.
-func usesOf(d cluster.Held, use overview.Usage) string {
-	var out []string
-	for _, o := range d.Holders {
-		if says := use.ByClaim[o.Namespace+"/"+o.Claim]; says != "" && !o.Admin && !o.Hidden {
-			out = append(out, says)
-		}
+func holderRows(d cluster.Held, shared bool, use overview.Usage) g.Node {
+	cells := func(who g.Node, has, uses string) g.Group {
+		return g.Group{h.Td(who), g.If(shared, h.Td(g.Text(has))), h.Td(g.Text(uses))}
 	}
-	return strings.Join(out, "; ")
+	var rows []g.Group
+	for _, o := range d.Holders {
+		uses := use.ByClaim[o.Namespace+"/"+o.Claim]
+		if o.Admin || o.Hidden {
+			uses = "" // who only watches uses nothing
+		}
+		rows = append(rows, cells(holder(o), amounts(o.Consumed), uses))
+	}
+	if left := amounts(d.Left); left != "" {
+		rows = append(rows, cells(h.Em(g.Text("left")), left, ""))
+	}
+	device := h.Td(h.RowSpan(num(len(rows))), key(d), h.B(g.Text(d.Label)), unpublished(d), h.Br(), h.Code(g.Text(d.Device)))
+	var out g.Group
+	for i, row := range rows {
+		out = append(out, h.Tr(g.If(i == 0, device), row))
+	}
+	return out
 }
 
 // utilisation draws the last hour, and says why it is not known, or not any more.
@@ -142,25 +153,18 @@ func key(d cluster.Held) g.Node {
 	return h.I(class("key", kindClass(d.Label, d.Type, len(d.Positions))))
 }
 
-// holders returns who holds a device.
-func holders(all []cluster.Holder) g.Node {
-	return between("; ", g.Map(all, func(o cluster.Holder) g.Node {
-		out := g.Group{g.Text(when(o.Admin, "watched by "))}
-		names, claim := overview.Who(&o)
-		who := g.Text(strings.Join(names, ", "))
-		if len(o.Consumers()) == 0 {
-			who = h.Em(who)
-		}
-		return append(out, who, small("claim ", claim), small("", amounts(o.Consumed)))
-	}))
+// holder returns who holds a device.
+func holder(o cluster.Holder) g.Node {
+	names, claim := overview.Who(&o)
+	who := g.Text(strings.Join(names, ", "))
+	if len(o.Consumers()) == 0 {
+		who = h.Em(who)
+	}
+	return g.Group{g.Text(when(o.Admin, "watched by ")), who, small("claim ", claim)}
 }
 
-// left returns what a shared device has left.
-func left(d cluster.Held) g.Node {
-	return g.Group{
-		some(amounts(d.Left), func(text string) g.Node { return g.Group{g.Text(" "), h.Small(h.Class("ok"), g.Text("left: "+text))} }),
-		g.If(d.Unpublished, g.Group{g.Text(" "), h.Small(h.Class("bad"), g.Text("no longer published"))}),
-	}
+func unpublished(d cluster.Held) g.Node {
+	return g.If(d.Unpublished, g.Group{g.Text(" "), h.Small(h.Class("bad"), g.Text("no longer published"))})
 }
 
 func amounts(of cluster.Amounts) string { return strings.Join(of.Texts(false), ", ") }

@@ -162,7 +162,7 @@ func harmlessPage(t *testing.T, path string, page io.Reader) int {
 
 // plainAttributes are those whose value cannot do harm.
 var plainAttributes = regexp.MustCompile(`^(aria-[a-z]+|autocomplete|autofocus|charset|class|content|cx|cy|d|data-(base|block|copy|items|live|path|s|since|state)|defer|for|height|id|lang|list|` +
-	`method|name|open|pathlength|placeholder|points|preserveaspectratio|r|rel|required|role|spellcheck|stroke-dasharray|tabindex|title|type|value|viewbox|width|x|x1|x2|y|y1|y2|alt)$`)
+	`method|name|open|pathlength|placeholder|points|preserveaspectratio|r|rel|required|role|rowspan|spellcheck|stroke-dasharray|tabindex|title|type|value|viewbox|width|x|x1|x2|y|y1|y2|alt)$`)
 
 // leads are attributes that lead to places of the page.
 var leads = []string{"href", "src", "action", "data-why"}

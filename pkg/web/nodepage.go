@@ -36,7 +36,7 @@ func (s *Server) nodeHead(n *overview.Node, requested string, now time.Time) g.N
 		some(requested, func(amounts string) g.Node { return h.P(g.Text("Pods request " + amounts + ".")) }),
 		g.Map(n.Remarks(now), func(r cluster.Remark) g.Node { return note(r.Text, when(r.Warning, "warn")) }),
 		g.Map(n.Lost, func(d cluster.Held) g.Node {
-			return h.P(h.Class("note bad"), g.Text(d.Label+" ("+d.Device+") is held by "), holders(d.Holders), g.Text(" but no longer published."))
+			return h.P(h.Class("note bad"), g.Text(d.Label+" ("+d.Device+") is held by "), between("; ", g.Map(d.Holders, holder)), g.Text(" but no longer published."))
 		}),
 		s.room("Free on this node: ", n.Free()),
 	)
@@ -44,9 +44,6 @@ func (s *Server) nodeHead(n *overview.Node, requested string, now time.Time) g.N
 
 // nodeGPU returns a GPU in the list of its node.
 func (s *Server) nodeGPU(node string, gpu *cluster.GPU, use string) g.Node {
-	held := g.Map(gpu.Held, func(d cluster.Held) g.Node {
-		return h.Li(key(d), h.B(g.Text(d.Label)), g.Text(" "), h.Span(holders(d.Holders), left(d)))
-	})
 	return h.Article(blockID("g-"+gpu.Name), h.Class("card gpu"),
 		h.Header(
 			h.H2(h.A(h.Href(s.at("nodes", node, gpu.Name)), g.Text(gpu.Name))), gpuBadges(gpu),
@@ -54,9 +51,21 @@ func (s *Server) nodeGPU(node string, gpu *cluster.GPU, use string) g.Node {
 		),
 		bar(gpu),
 		gpuNotes(gpu),
-		g.If(len(held) > 0, h.Ul(h.Class("held"), held)),
+		g.If(len(gpu.Held) > 0, h.Ul(h.Class("held"), g.Map(gpu.Held, heldBy))),
 		s.room("free: ", cluster.Plain(gpu.Fits)),
 	)
+}
+
+// heldBy returns an item for each holder of a device.
+func heldBy(d cluster.Held) g.Node {
+	item := func(who g.Node, has string) g.Node {
+		return h.Li(key(d), h.Div(h.B(g.Text(d.Label)), unpublished(d), g.Text(" "), who, small("", has)))
+	}
+	out := g.Group(g.Map(d.Holders, func(o cluster.Holder) g.Node { return item(holder(o), amounts(o.Consumed)) }))
+	if left := amounts(d.Left); left != "" {
+		out = append(out, item(h.Em(g.Text("left")), left))
+	}
+	return out
 }
 
 // history has the finished switches of a node.

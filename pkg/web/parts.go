@@ -1,6 +1,8 @@
 package web
 
 import (
+	"cmp"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -94,11 +96,13 @@ func (s *Server) room(label string, fits []cluster.Fit) g.Node {
 // bar draws the positions of a GPU.
 func bar(gpu *cluster.GPU) g.Node {
 	return h.Div(h.Class("bar"), h.Role("img"), h.Aria("label", barSays(gpu)), g.Map(gpu.Bar, func(seg cluster.Segment) g.Node {
-		title := seg.Label
-		if title == "" {
-			title = overview.Position(seg.State)
+		size := "w" + num(seg.Size)
+		if seg.Left > 0 {
+			held := max(1, int(100.5-100*seg.Left))
+			return h.Span(class("seg", size, "shared", string(seg.Rest), when(held >= 50, "most")), h.Title(fmt.Sprintf("%s, %d %% held", seg.Label, held)),
+				strip(rect("share", "", num(held))), h.B(g.Text(seg.Label)))
 		}
-		return h.Span(class("seg", "w"+num(seg.Size), segmentClass(seg)), h.Title(title), g.Text(seg.Label))
+		return h.Span(class("seg", size, segmentClass(seg)), h.Title(cmp.Or(seg.Label, overview.Position(seg.State))), g.Text(seg.Label))
 	}))
 }
 

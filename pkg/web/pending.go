@@ -1,8 +1,13 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -14,34 +19,66 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
-// pending lists the pods and claims that wait.
+// pending lists the pods and claims that wait and match the filter, those that wait longest first.
 func (s *Server) pending(c scope) *page {
 	named, others := c.Viewer.Waiting(c.Snapshot)
-	shown := named[:min(len(named), maxPending)]
+	filter := c.query.Get("filter")
+	matching := slices.DeleteFunc(slices.Clone(named), func(w cluster.Waiting) bool { return !strings.Contains(nameOf(w), filter) })
+	slices.SortStableFunc(matching, func(a, b cluster.Waiting) int { return a.Since.Compare(b.Since) })
+	shown := matching[:min(len(matching), maxPending)]
 	nothing := "Nothing waits for a GPU."
-	if others > 0 {
+	switch {
+	case len(named) > 0:
+		nothing = "No name matches the filter."
+	case others > 0:
 		nothing = "None that you may see."
 	}
-	return &page{title: "Pending pods", nav: "Pending", blocks: []block{{whole: h.Section(blockID("pending"),
-		h.H1(g.Text("Pending pods")),
+	return &page{title: "Pending pods", nav: "Pending", blocks: []block{{whole: s.pendingHead(named, filter)}, {whole: h.Section(blockID("pending"),
 		g.If(others > 0, note(num(others)+" more wait in namespaces that you are not allowed to see.")),
-		g.If(len(named) == 0, quiet(nothing)),
-		h.Ul(h.Class("waiting"), g.Map(shown, s.waiting)),
-		g.If(len(named) > len(shown), h.P(h.Class("quiet"), g.Text("And "+num(len(named)-len(shown))+" more. Ask about one: "), h.Code(g.Text("kubectl tranche why POD -n NAMESPACE")))),
+		g.If(len(shown) == 0, quiet(nothing)),
+		h.Ul(h.Class("waiting"), g.Map(shown, func(w cluster.Waiting) g.Node { return s.waiting(w, c.now) })),
+		g.If(len(matching) > len(shown), h.P(h.Class("quiet"), g.Text("And "+num(len(matching)-len(shown))+" more. Ask about one: "), h.Code(g.Text("kubectl tranche why POD -n NAMESPACE")))),
 	)}}}
 }
 
-// waiting returns a pod or a claim that waits. The script asks for the answer.
-func (s *Server) waiting(w cluster.Waiting) g.Node {
+// nameOf returns the name of what waits, with its namespace.
+func nameOf(w cluster.Waiting) string { return w.Namespace + "/" + cmp.Or(w.Pod, w.Claim) }
+
+// pendingHead has the filter, and the namespaces in which something waits.
+func (s *Server) pendingHead(named []cluster.Waiting, filter string) g.Node {
+	count := map[string]int{}
+	for _, w := range named {
+		count[w.Namespace+"/"]++
+	}
+	path := s.at("pending")
+	return h.Section(blockID("pendinghead"), h.Class("head"), h.H1(g.Text("Pending pods")),
+		g.If(len(named) > 1, h.Form(h.Class("ask"), h.Method("get"), h.Action(path), h.Role("search"),
+			h.Label(h.For("names"), g.Text("Namespace/pod")),
+			h.Input(h.ID("names"), h.Type("search"), h.Name("filter"), h.Value(filter), h.AutoComplete("off"), g.Attr("spellcheck", "false")),
+			h.Button(g.Text("Filter")),
+		)),
+		g.If(len(count) > 1, h.P(h.Class("suggest"),
+			h.A(h.Href(path), g.If(filter == "", h.Aria("current", "true")), g.Text("all "+num(len(named)))),
+			g.Map(slices.Sorted(maps.Keys(count)), func(in string) g.Node {
+				return h.A(h.Href(path+"?filter="+url.QueryEscape(in)), g.If(filter == in, h.Aria("current", "true")), g.Text(in+" "+num(count[in])))
+			}),
+		)),
+	)
+}
+
+// waiting returns a pod or a claim that waits. The script replaces what the scheduler says with the answer of
+// why, which takes longer.
+func (s *Server) waiting(w cluster.Waiting, now time.Time) g.Node {
 	id := h.ID("w-" + w.Namespace + "-" + w.Claim + "-" + w.Pod)
-	claim := some(w.Claim, func(name string) g.Node { return h.Small(g.Text("claim " + name)) })
+	about := g.If(!w.Since.IsZero(), h.Small(h.Class("age"), h.Title(clock(w.Since)), g.Text("for "+age(now.Sub(w.Since)))))
+	claim := small("claim ", w.Claim)
 	if w.Pod == "" {
-		return h.Li(h.Class("card"), id, h.H2(g.Text(w.Namespace+"/"+w.Claim)), claim)
+		return h.Li(h.Class("card"), id, h.H2(g.Text(nameOf(w))), about)
 	}
 	path := s.at("pending", w.Namespace, w.Pod)
 	return h.Li(h.Class("card"), id,
-		h.H2(h.A(h.Href(path), g.Text(w.Namespace+"/"+w.Pod))), claim,
-		h.P(h.Class("answer"), h.Data("why", path+"?answer"), g.Text("…")),
+		h.H2(h.A(h.Href(path), g.Text(nameOf(w)))), claim, about,
+		h.P(h.Class("answer"), h.Data("why", path+"?answer"), g.Text(cmp.Or(w.Scheduler, "The scheduler has not said why yet."))),
 	)
 }
 

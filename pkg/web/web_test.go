@@ -82,7 +82,7 @@ func (f *fixture) get(path string) *httptest.ResponseRecorder {
 
 // paths are one of each kind of page.
 var paths = map[string]string{
-	"fleet": "/", "node": "/nodes/node-0001", "gpu": "/nodes/node-0001/" + scenes.GPUOf(1), "pending": "/pending", "why": "/pending/vision/train-9000",
+	"fleet": "/", "node": "/nodes/node-0001", "gpu": "/nodes/node-0001/" + scenes.GPUOf(2), "pending": "/pending", "why": "/pending/vision/train-9000",
 	"rollouts": "/rollouts", "fits": "/fits?profile=1g.10gb", "fits-form": "/fits", "none": "/nodes/nobody",
 }
 
@@ -137,8 +137,13 @@ func TestGolden(t *testing.T) {
 
 // A share is counted as it is typed; where there are none, the page says how to enable them.
 func TestSharesThatFit(t *testing.T) {
-	f := newFixture(t, 1)
-	assert.Contains(t, f.get("/fits?profile=8Gi").Body.String(), "No node publishes shares of GPUs.")
+	f := newFixture(t, 0)
+	require.NoError(t, f.store.Load(cluster.Objects{Slices: scenes.GPUs("node-0", 1, scenes.H100)}))
+	f.store.Step(t.Context())
+	none := f.get("/fits?profile=30Gi").Body.String()
+	assert.Contains(t, none, "No node publishes shares of GPUs.")
+	assert.Regexp(t, "(?s)Not shared, with about as much.*>3g.40gb<.*40 GiB.*>4g.40gb<.*>7g.80gb<.*80 GiB.*>whole GPU<", none)
+	assert.NotRegexp(t, "(?s)Not shared.*>2g.20gb<", none)
 	assert.Contains(t, f.get("/fits?profile=8Gi+of+1g.10gb").Body.String(), "No node publishes memory shares of 1g.10gb.")
 	assert.Contains(t, f.get("/fits?profile=1/3").Body.String(), "This is no share: 1/3 is not a multiple of 0.001: ask for 0.333.")
 	shared := scenes.Shared().Objects
@@ -152,6 +157,8 @@ func TestSharesThatFit(t *testing.T) {
 	assert.Contains(t, body, "A share: 8Gi of memory, of a GPU.")
 	assert.Contains(t, body, "memory: &#34;8Gi&#34;")
 	assert.Contains(t, body, `<a href="/fits?profile=8Gi+of+dpx">8Gi of dpx</a>`)
+	assert.Less(t, strings.Index(body, `id="claim"`), strings.Index(body, "Not shared"), "the claim comes first")
+	assert.NotContains(t, f.get("/fits?profile=8Gi,+50%25+of+compute").Body.String(), "Not shared", "no partition is limited in compute")
 	assert.Contains(t, f.get("/fits?profile=90Ti").Body.String(), "No GPU could ever give it")
 	assert.Contains(t, f.get("/fits?profile=8Gi+of+cpx").Body.String(), "No node publishes memory shares of cpx.")
 }
@@ -195,6 +202,19 @@ func TestRequestsOfANode(t *testing.T) {
 		f.get(path)
 	}
 	assert.Equal(t, []string{"node-0001"}, asked)
+}
+
+// Pending pods are listed by how long they wait, with what the scheduler says, and found by a part of their name.
+func TestPendingPods(t *testing.T) {
+	f := newFixture(t, 3)
+	body := f.get("/pending").Body.String()
+	assert.Regexp(t, "(?s)research/notebook-9002.*for 3h11m.*nlp/serve-llama-9001.*for 50m.*vision/train-9000.*for 3m", body)
+	assert.Contains(t, body, `data-why="/pending/vision/train-9000?answer">0/3 nodes are available: 3 cannot allocate all claims.`)
+	assert.Contains(t, body, `<a href="/pending?filter=nlp%2F">nlp/ 1</a>`)
+	body = f.get("/pending?filter=llama").Body.String()
+	assert.Contains(t, body, `href="/pending/nlp/serve-llama-9001"`)
+	assert.NotContains(t, body, `href="/pending/vision/train-9000"`)
+	assert.Contains(t, f.get("/pending?filter=nobody").Body.String(), "No name matches the filter.")
 }
 
 // What a user may not see is nowhere in the answer.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -32,6 +34,14 @@ func num(n int) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
+// age returns a time for people: "3m", "2d4h". Ages of pages that are open change once a minute.
+func age(d time.Duration) string {
+	if d >= time.Minute {
+		d = d.Truncate(time.Minute)
+	}
+	return duration.HumanDuration(max(0, d))
+}
+
 // segmentClass returns the style of a segment. GPUs of up to 8 parts and others have about the same
 // colors for the same fraction, which the label says, too.
 func segmentClass(s cluster.Segment) string {
@@ -56,19 +66,21 @@ func kindClass(label string, kind gpu.Type, positions int) string {
 	return "small"
 }
 
-// barSays returns a bar in words: "1g.10gb, 1g.10gb, 6 parts free".
+// barSays returns a bar in words: "1g.10gb, 1g.10gb, 75 % free".
 func barSays(g *cluster.GPU) string {
 	var out []string
-	counts := map[cluster.State]int{}
 	for _, s := range g.Bar {
 		if s.State == cluster.Taken {
 			out = append(out, s.Label)
 		}
-		counts[s.State] += s.Size
 	}
 	for _, state := range []cluster.State{cluster.Free, cluster.Blocked, cluster.Leftover, cluster.Unknown} {
-		if n := counts[state]; n > 0 {
-			out = append(out, fmt.Sprintf("%d of %d parts %s", n, g.Positions, overview.Position(state)))
+		n := 0.0
+		for _, s := range g.Bar {
+			n += s.Positions(state)
+		}
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%.0f %% %s", n/float64(g.Positions)*100, overview.Position(state)))
 		}
 	}
 	return strings.Join(out, ", ")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
@@ -59,6 +58,9 @@ func open(t *testing.T, nodes int) *tab {
 func openWith(t *testing.T, nodes int, used web.Usage) *tab {
 	t.Helper()
 	b := &tab{t: t, store: live.New(time.Now), objects: invent.Cluster(nodes, time.Now())}
+	if used == nil {
+		used = invent.Usage(b.objects)
+	}
 	require.NoError(t, b.store.Load(b.objects.Objects, b.objects.Plans...))
 	b.store.Step(t.Context())
 	go b.store.Run(t.Context())
@@ -76,7 +78,7 @@ func (b *tab) visit() {
 	b.t.Helper()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
-		b.t.Skip("there is no chromium: apt-get install chromium")
+		missing(b.t, "there is no chromium: apt-get install chromium")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
 	ctx, stop := context.WithTimeout(b.t.Context(), 3*patience)
@@ -290,18 +292,32 @@ func TestUpdatesDisturbNobody(t *testing.T) {
 func TestPendingPods(t *testing.T) {
 	b := open(t, 3)
 	b.run(chromedp.Navigate(b.url+"/pending"), visible("#pending"))
-	b.await(`[...document.querySelectorAll(".answer")].length === 3 && [...document.querySelectorAll(".answer")].every((a) => a.textContent.length > 20)`)
+	b.await(`document.querySelectorAll(".answer").length === 3 && document.querySelectorAll(".answer[data-done]").length === 3`)
+	assert.NotContains(t, eval[string](b, `document.getElementById("pending").textContent`), "cannot allocate all claims", "what the scheduler says has given way")
+	b.press("/")
+	b.run(chromedp.KeyEvent("nlp"), chromedp.KeyEvent(kb.Enter))
+	b.await(`location.search === "?filter=nlp" && document.querySelectorAll("#pending li").length === 1`)
 	b.run(chromedp.Click(chromedp.CSS(`#pending h2 a`)), visible("#why"))
 }
 
-// On a phone nothing has to be scrolled sideways, light or dark.
-func TestPhone(t *testing.T) {
-	b := open(t, 200)
-	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true})
-	for _, path := range []string{"/", "/nodes/node-0001", "/nodes/node-0001/gpu-0000-0f-00-0", "/rollouts", "/pending", "/fits?profile=1g.10gb"} {
-		b.run(chromedp.Navigate(b.url+path), visible("#main > *"))
-		assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360, path)
+// No page has to be scrolled sideways: on a phone, on a desk, or on a desk with everything four times as large.
+func TestWidths(t *testing.T) {
+	few, many := open(t, 6), open(t, 200)
+	for _, width := range []int64{320, 360, 768, 1440} {
+		few.look(screen{width, 800, "light"})
+		many.look(screen{width, 800, "light"})
+		for _, path := range few.pages() {
+			few.run(chromedp.Navigate(few.url+path), visible("#main > *"))
+			assert.LessOrEqual(t, eval[int64](few, `document.documentElement.scrollWidth`), width, path)
+		}
+		many.run(chromedp.Reload(), visible("#main > *"))
+		assert.LessOrEqual(t, eval[int64](many, `document.documentElement.scrollWidth`), width, "the fleet of 200 nodes")
 	}
+}
+
+// A choice of light or dark is kept.
+func TestTheme(t *testing.T) {
+	b := open(t, 6)
 	background := `getComputedStyle(document.body).backgroundColor`
 	before := eval[string](b, background)
 	b.run(chromedp.Click(chromedp.CSS("#theme")))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -49,7 +48,7 @@ func run(ctx context.Context, nodes int, address string, churn time.Duration) er
 	loaded := time.Now()
 	store.Step(ctx)
 	go store.Run(ctx)
-	page, err := web.New(web.Options{Source: store, Now: time.Now, Why: explain(objects.Objects), Usage: usage{}})
+	page, err := web.New(web.Options{Source: store, Now: time.Now, Why: explain(objects.Objects), Usage: invent.Usage(objects)})
 	if err != nil {
 		return err
 	}
@@ -117,26 +116,4 @@ func explain(o cluster.Objects) func(context.Context, overview.Viewer, string, s
 		}
 		return why.ExplainAbsence(why.AbsentInput{Namespace: namespace, Name: name}), nil
 	}
-}
-
-// usage is invented.
-type usage struct{}
-
-func (usage) Subscribe(string) (<-chan struct{}, func()) { return nil, func() {} }
-
-func (usage) Node(string) (map[string]overview.Usage, error) {
-	out := map[string]overview.Usage{}
-	now := time.Now()
-	percent := func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }
-	for slot := range 8 {
-		name := fmt.Sprintf("gpu-0000-%02x-00-0", 0x0f+slot*0x10)
-		sm, memory := overview.Series{Title: "SM activity", Max: 1, Text: percent}, overview.Series{Title: "Memory used", Max: 1, Text: percent}
-		for i := range 240 {
-			at := now.Add(time.Duration(i-239) * 15 * time.Second)
-			sm.Points = append(sm.Points, overview.Point{At: at, Value: 0.55 + 0.35*math.Sin(float64(i)/17+float64(slot))*math.Sin(float64(i)/3)})
-			memory.Points = append(memory.Points, overview.Point{At: at, Value: 0.6 + 0.1*math.Sin(float64(i)/60)})
-		}
-		out[name] = overview.Usage{Short: "SM 62 %, 49 GiB used", Series: []overview.Series{sm, memory}}
-	}
-	return out, nil
 }

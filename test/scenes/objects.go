@@ -104,6 +104,7 @@ func H100(node string, slot int) []resourceapi.ResourceSlice {
 			}
 			d := Device(gpuID, MIG(slot, p.name, start), H100Name, "mig", slot, consumes)
 			d.Attributes["profile"] = attr(p.name)
+			d.Capacity["memory"] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(H100Memory/8*int64(p.size), resource.BinarySI)}
 			d.Attributes["placementStart"] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(start))}
 			devices = append(devices, d)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // Room is what fits now of a kind of devices.
@@ -23,9 +25,11 @@ type Room struct {
 	Wrong, Never string
 	// Count is how many more fit on all nodes, if nothing else is allocated.
 	Count int
-	// Places are the nodes with room, those with the least first: they keep large pieces
-	// elsewhere.
+	// Places are the nodes with room, those with the most first.
 	Places []Place
+	// Partitions are the kinds that have about the memory of a share or more, and how many of them fit: the
+	// smallest first.
+	Partitions []cluster.Fit
 	// Uncertain: not all claims are known, so nothing is counted.
 	Uncertain bool
 	// Claim is a ResourceClaimTemplate and a pod that asks for it.
@@ -75,6 +79,7 @@ func RoomFor(s *Snapshot, typed string) Room {
 			r.Share = &ask
 			r.Kind, r.Known = s.KindOf(ask.Label())
 			fits = ask.fits
+			r.partitions(s)
 		}
 	}
 	if !r.Known {
@@ -105,7 +110,37 @@ func (r *Room) count(s *Snapshot, fits func(*cluster.GPU) int) {
 		}
 	}
 	slices.SortStableFunc(r.Places, func(a, b Place) int {
-		return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Node, b.Node))
+	})
+}
+
+// nearly is a little less than an amount: 2g.20gb has 19.6 GiB.
+func nearly(amount int64) cluster.Bytes { return cluster.Bytes(amount / 10 * 9) }
+
+// partitions counts what could take the place of a share that asks for nothing but memory of a GPU.
+func (r *Room) partitions(s *Snapshot) {
+	if r.Uncertain || *r.Share != (Ask{By: gpu.ByMemory, Amount: gpu.Amount{Memory: r.Share.Memory}}) || r.Share.Memory == 0 {
+		return
+	}
+	for _, n := range s.Nodes {
+		if !n.TakesPods() {
+			continue
+		}
+		for _, g := range n.GPUs {
+			for _, f := range cluster.Plain(g.Fits) {
+				if f.Memory < nearly(r.Share.Memory) {
+					continue
+				}
+				if known := lists.Find(r.Partitions, func(o *cluster.Fit) bool { return o.Label == f.Label && o.Memory == f.Memory }); known != nil {
+					known.Count += f.Count
+				} else {
+					r.Partitions = append(r.Partitions, f)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(r.Partitions, func(a, b cluster.Fit) int {
+		return cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Label, b.Label))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Levels is how many levels a cell of the heat map has, beside empty.
@@ -48,10 +49,14 @@ func NewNode(n cluster.Node) *Node {
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		out.Memory.add(MemoryOf(g))
-		out.Cells = append(out.Cells, Cell{GPU: g.Name, Level: levelOf(g), Mark: mark(&n, g), Open: len(g.Fits) > 0 && n.TakesPods()})
+		open := n.TakesPods() && (len(g.Fits) > 0 || slices.ContainsFunc(g.Shares, hasRoom))
+		out.Cells = append(out.Cells, Cell{GPU: g.Name, Level: levelOf(g), Mark: mark(&n, g), Open: open})
 	}
 	return out
 }
+
+// hasRoom reports whether a share that names no amount fits.
+func hasRoom(s cluster.Shares) bool { return s.Room(gpu.Amount{}) > 0 }
 
 // levelOf says how full a GPU is. A shared device counts with what its claims have of it, if that is
 // known.
@@ -69,7 +74,7 @@ func levelOf(g *cluster.GPU) int {
 func mark(n *cluster.Node, g *cluster.GPU) Mark {
 	p := n.Profile
 	has := func(state cluster.State) bool {
-		return slices.ContainsFunc(g.Bar, func(s cluster.Segment) bool { return s.State == state })
+		return slices.ContainsFunc(g.Bar, func(s cluster.Segment) bool { return s.Positions(state) > 0 })
 	}
 	tainted := func(key string) bool {
 		return slices.ContainsFunc(g.Taints, func(t cluster.Taint) bool { return t.Key == key })

@@ -114,8 +114,10 @@ func usable(n *cluster.Node, g cluster.GPU) cluster.GPU {
 	}
 	g.Fits, g.Bar = nil, slices.Clone(g.Bar)
 	for i := range g.Bar {
-		if g.Bar[i].State == cluster.Free {
-			g.Bar[i].State = cluster.Blocked
+		for _, state := range []*cluster.State{&g.Bar[i].State, &g.Bar[i].Rest} {
+			if *state == cluster.Free {
+				*state = cluster.Blocked
+			}
 		}
 	}
 	return g
@@ -172,16 +174,13 @@ func MemoryOf(g *cluster.GPU) Memory {
 	}
 	sums := map[cluster.State]cluster.Bytes{}
 	for _, s := range g.Bar {
-		sums[s.State] += g.MemoryBytes * cluster.Bytes(s.Start+s.Size) / cluster.Bytes(g.Positions)
-		sums[s.State] -= g.MemoryBytes * cluster.Bytes(s.Start) / cluster.Bytes(g.Positions)
+		n := g.MemoryBytes*cluster.Bytes(s.Start+s.Size)/cluster.Bytes(g.Positions) - g.MemoryBytes*cluster.Bytes(s.Start)/cluster.Bytes(g.Positions)
+		left := cluster.Bytes(float64(n)*s.Left/gpu.MiB) * gpu.MiB
+		sums[s.State] += n - left
+		sums[s.Rest] += left
 	}
 	m.HeldBytes, m.FreeBytes, m.BlockedBytes = sums[cluster.Taken], sums[cluster.Free], sums[cluster.Blocked]
 	m.LeftoverBytes, m.UnknownBytes = sums[cluster.Leftover], sums[cluster.Unknown]
-	for _, h := range g.Held {
-		// What is left of a share is not held.
-		left := min(h.LeftBytes, m.HeldBytes)
-		m.HeldBytes, m.FreeBytes = m.HeldBytes-left, m.FreeBytes+left
-	}
 	return m
 }
 

@@ -76,9 +76,11 @@ func TestMemoryOfShares(t *testing.T) {
 		for i := range n.GPUs {
 			m := overview.MemoryOf(&n.GPUs[i])
 			assert.Equal(t, m.TotalBytes, m.HeldBytes+m.FreeBytes+m.BlockedBytes+m.LeftoverBytes+m.UnknownBytes, n.GPUs[i].Name)
-			for _, h := range n.GPUs[i].Held {
-				assert.GreaterOrEqual(t, m.FreeBytes, h.LeftBytes, n.GPUs[i].Name)
+			free := 0.0
+			for _, s := range n.GPUs[i].Bar {
+				free += s.Positions(cluster.Free)
 			}
+			assert.InDelta(t, free/float64(n.GPUs[i].Positions), float64(m.FreeBytes)/float64(m.TotalBytes), 0.001, n.GPUs[i].Name)
 		}
 	}
 }

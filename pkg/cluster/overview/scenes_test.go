@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -104,6 +105,7 @@ func TestRoom(t *testing.T) {
 		Label, Share, Wrong, Never, Claim string           `json:",omitempty"`
 		Count                             int              `json:",omitempty"`
 		Places                            []overview.Place `json:",omitempty"`
+		Partitions                        []string         `json:",omitempty"`
 		Known, Shared, Uncertain          bool             `json:",omitempty"`
 	}
 	for name, scene := range map[string]scenes.Scene{"fleet": scenes.Fleet(), "shared": scenes.Shared(), "partial": scenes.Partial()} {
@@ -114,6 +116,9 @@ func TestRoom(t *testing.T) {
 		} {
 			r := overview.RoomFor(sceneSnapshot(scene), typed)
 			of := said{Label: r.Kind.Label, Wrong: r.Wrong, Never: r.Never, Count: r.Count, Places: r.Places, Known: r.Known, Shared: r.Shared, Uncertain: r.Uncertain}
+			for _, f := range r.Partitions {
+				of.Partitions = append(of.Partitions, fmt.Sprintf("%s with %s ×%d", f.Label, text.Bytes(int64(f.Memory)), f.Count))
+			}
 			if r.Share != nil {
 				of.Share = r.Share.String()
 			}

@@ -1,6 +1,9 @@
 package models
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 func TestBuiltInInventories(t *testing.T) {
@@ -188,4 +193,22 @@ func TestCUDAOfDriver(t *testing.T) {
 	inv, err := ParseInventory([]byte("{driverVersion: '535.1', cudaDriverVersion: '12.9', gpus: [{model: L4-24GB}]}"))
 	require.NoError(t, err)
 	assert.Equal(t, 12090, inv.CUDADriverVersion)
+}
+
+// Any number of a model is in the digest of an inventory's hardware. After a change, see that
+// docs/reference/models.md changed as you meant it.
+func TestHardwareOfInventories(t *testing.T) {
+	digests := &strings.Builder{}
+	for _, name := range InventoryNames() {
+		inv, err := LoadInventory(name)
+		require.NoError(t, err)
+		text, err := json.Marshal(inv.Hardware("node-a"))
+		require.NoError(t, err)
+		fmt.Fprintf(digests, "%x  %s\n", sha256.Sum256(text), name)
+	}
+	golden.Equal(t, "testdata/hardware.sha256", digests.String())
+}
+
+func TestUUID(t *testing.T) {
+	assert.Equal(t, "8824325c-fd82-5f67-94cf-3e4293a63891", UUID("node-a/H100/0"))
 }

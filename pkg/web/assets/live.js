@@ -92,11 +92,13 @@
     if (asking) return;
     asking = true;
     for (let p; (p = $("[data-why]:not([data-done])")); ) {
-      p.dataset.done = "";
+      let said;
       try {
-        const said = await fetch(p.dataset.why, { credentials: "same-origin" });
-        p.textContent = said.ok ? await said.text() : "The answer could not be read.";
-      } catch { p.textContent = "The answer could not be read."; }
+        const answer = await fetch(p.dataset.why, { credentials: "same-origin" });
+        if (answer.ok) said = await answer.text();
+      } catch { /* the server has gone */ }
+      p.textContent = said || `${p.textContent} (Why: the answer could not be read.)`;
+      p.dataset.done = "";
     }
     asking = false;
   }
@@ -208,7 +210,7 @@
       case "?": $("#keys").showModal(); break;
       case "t": theme(); break;
       case "/": {
-        const field = $("#filter input, #profile");
+        const field = $("#filter input, .ask input");
         e.preventDefault();
         if (field) { field.focus(); field.select(); } else location.href = base + "/#filter";
       }

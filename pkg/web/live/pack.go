@@ -74,7 +74,7 @@ func (p *packed) unpack() (resourceapi.ResourceSlice, error) {
 func trimClaim(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	out := &resourceapi.ResourceClaim{}
 	out.Name, out.Namespace, out.UID = c.Name, c.Namespace, c.UID
-	out.OwnerReferences, out.DeletionTimestamp = c.OwnerReferences, c.DeletionTimestamp
+	out.CreationTimestamp, out.OwnerReferences, out.DeletionTimestamp = c.CreationTimestamp, c.OwnerReferences, c.DeletionTimestamp
 	if c.Status.Allocation == nil {
 		out.Spec = c.Spec
 		return out

@@ -1,6 +1,6 @@
 // Package invent invents clusters for the web page: of any size, in use as clusters are.
 //
-// It may import the Kubernetes API, pkg/cluster, pkg/gpu, test/gpunodes and test/scenes.
+// It may import the Kubernetes API, pkg/cluster, pkg/cluster/overview, pkg/gpu, test/gpunodes and test/scenes.
 package invent
 
 import (
@@ -10,11 +10,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -28,7 +30,8 @@ type Objects struct {
 	Plans []v1beta1.PartitionPlan
 }
 
-// layouts are ways in which GPUs are held: profile and start of each partition. Empty: the whole.
+// layouts are ways in which GPUs are held: profile of each partition with its start, or size of a share.
+// Empty: the whole.
 var layouts = [][]piece{
 	nil, nil,
 	{{"", 0}},
@@ -38,11 +41,15 @@ var layouts = [][]piece{
 	{{"1g.10gb", 0}, {"1g.10gb", 1}, {"1g.10gb", 2}, {"1g.10gb", 3}, {"1g.10gb", 4}, {"1g.10gb", 5}, {"1g.10gb", 6}},
 	{{"1g.10gb", 0}, {"1g.10gb", 1}, {"2g.20gb", 2}},
 	{{"2g.20gb", 0}, {"2g.20gb", 2}, {"3g.40gb", 4}},
+	{{share, 12}, {share, 8}, {share, 2}},
 }
+
+// share stands for a share of the GPU's memory, with so many GiB.
+const share = "share"
 
 type piece struct {
 	profile string
-	start   int
+	n       int
 }
 
 // people are the namespaces of the holders, with the names of their pods.
@@ -60,7 +67,7 @@ func Cluster(n int, now time.Time) Objects {
 	for i := range n {
 		out.node(fmt.Sprintf("node-%04d", i+1), i, random, now)
 	}
-	out.pending()
+	out.pending(n, now)
 	out.plans(n)
 	return out
 }
@@ -84,7 +91,9 @@ func (o *Objects) node(name string, i int, random *rand.Rand, now time.Time) {
 			o.holdAMD(name, slot, random)
 			continue
 		}
-		slices = append(slices, scenes.H100(name, slot)...)
+		h100 := scenes.H100(name, slot)
+		h100[1].Spec.Devices = append(h100[1].Spec.Devices, shared(h100[1].Spec.Devices))
+		slices = append(slices, h100...)
 		o.holdNVIDIA(name, slot, random)
 	}
 	for j := range slices {
@@ -97,13 +106,33 @@ func (o *Objects) node(name string, i int, random *rand.Rand, now time.Time) {
 	}
 }
 
+// shared returns the whole GPU, the last device of an H100, as a device of which claims hold memory.
+func shared(h100 []resourceapi.Device) resourceapi.Device {
+	d := *h100[len(h100)-1].DeepCopy()
+	d.Name, d.AllowMultipleAllocations = gpu.ShareName(d.Name, gpu.ByMemory), new(true)
+	d.Attributes["type"] = resourceapi.DeviceAttribute{StringValue: new(string(gpu.TypeShare))}
+	d.Attributes[names.AttributeShareUnit] = resourceapi.DeviceAttribute{StringValue: new(string(gpu.ByMemory))}
+	memory := d.Capacity[names.CapacityMemory]
+	memory.RequestPolicy = &resourceapi.CapacityRequestPolicy{Default: new(resource.MustParse("8Gi"))}
+	d.Capacity[names.CapacityMemory] = memory
+	return d
+}
+
 func (o *Objects) holdNVIDIA(node string, slot int, random *rand.Rand) {
 	for _, p := range layouts[random.IntN(len(layouts))] {
 		device := scenes.GPUOf(slot)
-		if p.profile != "" {
-			device = scenes.MIG(slot, p.profile, p.start)
+		switch p.profile {
+		case "":
+		case share:
+			device = gpu.ShareName(device, gpu.ByMemory)
+		default:
+			device = scenes.MIG(slot, p.profile, p.n)
 		}
 		o.hold(node, slot, device, random)
+		if p.profile == share {
+			amount := *resource.NewQuantity(int64(p.n)<<30, resource.BinarySI)
+			scenes.Result(&o.Claims[len(o.Claims)-1]).ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{names.CapacityMemory: amount}
+		}
 	}
 }
 
@@ -162,17 +191,19 @@ func (o *Objects) unhealthy(node, gpuID string) {
 	}
 }
 
-func (o *Objects) pending() {
+func (o *Objects) pending(n int, now time.Time) {
 	for i, class := range []string{"gpu-mig-7g-80gb.tranche.dev", "gpu-nvidia.tranche.dev", "gpu-xcp-cpx.tranche.dev"} {
 		pod := fmt.Sprintf("%s-%d", people[i].pod, 9000+i)
 		c := scenes.WaitingClaim(people[i].namespace, pod+"-gpu-x7k2p", class, pod)
 		exactly := c.Spec.Devices.Requests[0].Exactly
 		exactly.AllocationMode, exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
 		o.Claims = append(o.Claims, c)
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: people[i].namespace, Name: pod}}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: people[i].namespace, Name: pod, CreationTimestamp: metav1.NewTime(now.Add(time.Duration(-i*i*47-3) * time.Minute))}}
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(pod + "-gpu-x7k2p")}}
 		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}}
 		p.Status.Phase = corev1.PodPending
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			Message: fmt.Sprintf("0/%d nodes are available: %d cannot allocate all claims. still not schedulable, preemption: 0/%[1]d nodes are available: %[1]d Preemption is not helpful for scheduling.", n, n)}}
 		o.PendingPods = append(o.PendingPods, p)
 	}
 	o.PodsKnown = true
@@ -206,6 +237,7 @@ func Classes() []resourceapi.DeviceClass {
 		class(names.DriverName, equals("type", "gpu")),
 		class("gpu-nvidia.tranche.dev", equals("type", "gpu"), equals("vendor", "nvidia")),
 		class("gpu-mig.tranche.dev", equals("type", "mig")),
+		class("gpu-memory-share.tranche.dev", equals("shareUnit", "Memory")),
 	}
 	for _, profile := range []string{"1g-10gb:1g.10gb", "1g-20gb:1g.20gb", "2g-20gb:2g.20gb", "3g-40gb:3g.40gb", "4g-40gb:4g.40gb", "7g-80gb:7g.80gb"} {
 		name, value := profile[:7], profile[8:]

@@ -95,6 +95,22 @@ func TestSetMIGUnderAClient(t *testing.T) {
 	}
 }
 
+// A driver that does not list clients refuses the call that follows, if there are any. One whose list
+// fails might not.
+func TestSetMIGWithoutAListOfClients(t *testing.T) {
+	for ret, mode := range map[nvml.Return]gpu.MIGMode{
+		nvml.ERROR_NOT_SUPPORTED: gpu.MIGOn, nvml.ERROR_NO_PERMISSION: gpu.MIGOn, nvml.ERROR_UNKNOWN: gpu.MIGOff,
+	} {
+		m, _ := ampere(t, "h100x8")
+		address := m.GPUs()[0].PCIAddress
+		m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetComputeRunningProcesses", GPU: address, Error: nvdriver.Return(ret)}}})
+		err := m.SetMIG(t.Context(), address, true, false)
+		m.NoFaults()
+		assert.Equal(t, mode == gpu.MIGOn, err == nil, "%v: %v", ret, err)
+		m.RequireMIG(mode, mode)
+	}
+}
+
 func TestSetMIGOffDestroysNothing(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8"} {
 		m, smi := ampere(t, name)

@@ -109,7 +109,9 @@ func TestAdvice(t *testing.T) {
 // The path of an API server can begin with something else, as behind a proxy.
 func TestRefusedBehindAProxy(t *testing.T) {
 	var r refusals
-	forbidding := roundTripper(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusForbidden}, nil })
+	forbidding := roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusForbidden}, nil
+	})
 	for _, path := range []string{"/api/v1/nodes", "/api/v1/namespaces/team-a/pods/train", "/apis/tranche.dev/v1beta1/gpunodes/node-a", "/version"} {
 		_, err := r.wrap("/k8s/clusters/c-1/", forbidding).RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/k8s/clusters/c-1"+path, nil))
 		require.NoError(t, err)

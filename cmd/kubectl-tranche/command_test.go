@@ -131,6 +131,19 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// An unknown command names the one that was probably meant.
+func TestUnknownCommands(t *testing.T) {
+	for want, args := range map[string][]string{
+		`unknown command "whyy" for "kubectl tranche"; did you mean why?`:               {"whyy"},
+		`unknown command "topp" for "kubectl tranche"; did you mean top?`:               {"topp", "gpus"},
+		`unknown command "statuss" for "kubectl tranche rollout"; did you mean status?`: {"rollout", "statuss", "canary"},
+		`unknown command "xyz" for "kubectl tranche"`:                                   {"xyz"},
+	} {
+		_, err := run(t, args...)
+		assert.EqualError(t, err, want)
+	}
+}
+
 func TestKubeconfigAndContext(t *testing.T) {
 	one, two := newServer(t, slice("a", "node-a")), newServer(t, slice("b", "node-b"))
 	file := kubeconfig(t, map[string]*server{"one": one, "two": two})

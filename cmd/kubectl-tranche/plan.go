@@ -37,7 +37,8 @@ in the cluster is used. Whether pods can be evicted is found out by dry runs, ea
 itself: a disruption budget may allow one of two pods.
 
 Requires permission to list Nodes, GPUNodes, PartitionPlans, PartitionProfiles and
-ResourceClaims, and to create evictions.`
+ResourceClaims, and to create evictions. With permission to get pods, it says which
+no controller replaces.`
 
 type planFlags struct {
 	file string

@@ -60,6 +60,7 @@ func planCluster() (kube, ours []runtime.Object) {
 		}
 		kube, ours = append(kube, node), append(ours, &g.GPUNode)
 	}
+	kube = append(kube, podIn("team", "on-node-b"))
 	labelled := nodeNamed("node-d", names.LabelProfile, "whole")
 	g := gpunodes.WithProfile("node-d", "whole")
 	g.Status.Node.GPUCount = 1

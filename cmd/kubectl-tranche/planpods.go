@@ -57,6 +57,7 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 				c.Why = r.tryEviction(ctx, c.ForecastPod)
 			}
 			if c.Why == "" {
+				c.NotReplaced = r.notReplaced(ctx, c.ForecastPod)
 				n.Evicts = append(n.Evicts, c.ForecastPod)
 			} else {
 				n.Blocked = append(n.Blocked, c)
@@ -64,6 +65,12 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 		}
 	}
 	return nil
+}
+
+// notReplaced reports whether no controller creates a pod again. It is false if that is not known.
+func (r *planRun) notReplaced(ctx context.Context, pod rollout.ForecastPod) bool {
+	p, err := r.Kubernetes.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	return err == nil && metav1.GetControllerOf(p) == nil
 }
 
 // consumersOf returns the pods whose claims hold devices that have to be released, and what else these

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +16,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/publish/preview"
 )
 
 const setProfileExamples = `  # Set a profile, and wait until it is applied
@@ -118,8 +119,9 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	if err != nil {
 		return r.unlessInGPUNode(fmt.Errorf("read node %s: %w", r.node, err), profile)
 	}
+	var to *v1beta1.PartitionProfile
 	if profile != "" {
-		if err := r.known(ctx, profile); err != nil {
+		if to, err = r.find(ctx, profile); err != nil {
 			return err
 		}
 		if _, is := node.Labels[controlPlaneLabel]; is {
@@ -133,6 +135,11 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	}
 	if err := r.label(ctx, node, profile); err != nil {
 		return err
+	}
+	if n != nil && to != nil && len(to.Spec.Rules) > 0 && !preview.Selects(n, to) {
+		if err := r.say("No rule of profile %s selects a GPU of %s: the profile changes nothing there.", profile, r.node); err != nil {
+			return err
+		}
 	}
 	switch {
 	case n == nil:
@@ -159,20 +166,20 @@ func inGPUNode(node, profile string) string {
 	return fmt.Sprintf(`kubectl patch gpunode %s --type=merge -p '{"spec":{"profileName":"%s"}}'`, node, profile)
 }
 
-// known refuses the name of a profile that there is not.
-func (r *profileRun) known(ctx context.Context, profile string) error {
+// find returns a profile, or an error that names those that exist.
+func (r *profileRun) find(ctx context.Context, profile string) (*v1beta1.PartitionProfile, error) {
 	profiles, err := r.listProfiles(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if p := lists.Find(profiles, func(p *v1beta1.PartitionProfile) bool { return p.Name == profile }); p != nil {
+		return p, nil
 	}
 	names := profileNames(profiles)
-	switch {
-	case slices.Contains(names, profile):
-		return nil
-	case len(names) == 0:
-		return fmt.Errorf("PartitionProfile %s does not exist, and there are no others", profile)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("PartitionProfile %s does not exist, and there are no others", profile)
 	}
-	return fmt.Errorf("PartitionProfile %s does not exist; existing profiles: %s", profile, strings.Join(names, ", "))
+	return nil, fmt.Errorf("PartitionProfile %s does not exist; existing profiles: %s", profile, strings.Join(names, ", "))
 }
 
 // label changes the node's label, if need be.

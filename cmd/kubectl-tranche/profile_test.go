@@ -60,6 +60,9 @@ func (r *profileRun) labelNow(t *testing.T) string {
 func TestSetProfile(t *testing.T) {
 	paused := follows("node-a", "old")
 	paused.Spec.Paused = true
+	amdOnly, h100Node := profileNamed("cpx"), follows("node-a", "old")
+	amdOnly.Spec.Rules = []v1beta1.Rule{{GPUs: &v1beta1.GPUSelector{Vendor: "amd"}, XCP: &v1beta1.XCP{ComputePartition: "CPX"}}}
+	h100Node.Status.Node.GPUs = []v1beta1.GPUReport{{Name: "gpu-0000-1b-00-0", Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3", GPUModes: gpunodes.MIGOff}}
 	objects := func(n *v1beta1.GPUNode) []runtime.Object { // in the order of the alphabet, or not
 		all := []runtime.Object{profileNamed("spx"), profileNamed("cpx")}
 		if n != nil {
@@ -76,6 +79,8 @@ func TestSetProfile(t *testing.T) {
 		err       string
 		wantLabel string
 	}{
+		"no rule for its GPUs": {node: nodeNamed("node-a"), ours: []runtime.Object{amdOnly, h100Node}, profile: "cpx", wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nNo rule of profile cpx selects a GPU of node-a: the profile changes nothing there.\nTo see its progress: kubectl tranche node node-a\n"},
 		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche node node-a\n"},
 		"set again": {node: nodeNamed("node-a", names.LabelProfile, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",

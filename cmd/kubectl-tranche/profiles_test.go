@@ -94,4 +94,3 @@ Not shown: 1 class for other GPUs; --all shows them.
 	assert.Contains(t, out.String(), `"kind": "ClassList"`)
 	assert.Contains(t, out.String(), `"gpuCount": 0`)
 }
-

@@ -118,7 +118,9 @@ type reportRun struct {
 }
 
 // reports reports whether a node was asked for.
-func (r *reportRun) reports(node string) bool { return len(r.nodes) == 0 || slices.Contains(r.nodes, node) }
+func (r *reportRun) reports(node string) bool {
+	return len(r.nodes) == 0 || slices.Contains(r.nodes, node)
+}
 
 // lacks notes what a file lacks, and why.
 func (r *reportRun) lacks(file string, err error) {

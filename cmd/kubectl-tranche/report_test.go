@@ -155,4 +155,3 @@ func TestReportFile(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be reached")
 	assert.NoFileExists(t, "report")
 }
-

@@ -74,7 +74,8 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		done, err := arrived(far, profile)
 		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
 			// It may be another profile, that of before the label was changed.
-			err = negative(r.known(ctx, profile))
+			_, err = r.find(ctx, profile)
+			err = negative(err)
 		}
 		if done || err != nil {
 			return done, err

@@ -25,9 +25,9 @@ type SelectorError struct {
 
 func (e *SelectorError) Error() string {
 	if e.Compiles {
-		return fmt.Sprintf("the selector %q fails: %v", e.Expression, e.Err)
+		return fmt.Sprintf("the selector `%s` fails: %v", e.Expression, e.Err)
 	}
-	return fmt.Sprintf("the selector %q is wrong: %v", e.Expression, e.Err)
+	return fmt.Sprintf("the selector `%s` is wrong: %v", e.Expression, e.Err)
 }
 
 func (e *SelectorError) Unwrap() error { return e.Err }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tranche-dev/tranche/api/names"
 )
 
@@ -57,6 +59,15 @@ var kai018 = struct {
 }{
 	regexp.MustCompile(`^nvidia[.]com/container[.]`),
 	"asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated: write annotation gpu-memory with the MiB, and gpu-fraction-container-name with the container, or a claim",
+}
+
+// Ignored returns the annotation of a pod that requests a GPU although the pod has none, or "". KAI's
+// schedulers read it themselves. refusal is the remedy if the annotation is not translated.
+func Ignored(pod *corev1.Pod) (key, refusal string) {
+	if SchedulerOf(pod.Spec.SchedulerName) == KAI || len(pod.Spec.ResourceClaims) > 0 {
+		return "", ""
+	}
+	return AsksFor(pod.Annotations)
 }
 
 // AsksFor returns the annotation by which a pod requests a GPU without a limit, or "". refusal is the

@@ -83,7 +83,9 @@ var identities = []resourceapi.QualifiedName{
 // singles reports whether selectors can choose a device and not another of its kind.
 func singles(selectors []resourceapi.DeviceSelector) bool {
 	return slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && slices.ContainsFunc(identities, func(name resourceapi.QualifiedName) bool { return strings.Contains(s.CEL.Expression, path.Base(string(name))) })
+		return s.CEL != nil && slices.ContainsFunc(identities, func(name resourceapi.QualifiedName) bool {
+			return strings.Contains(s.CEL.Expression, path.Base(string(name)))
+		})
 	})
 }
 

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"fmt"
+
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
@@ -39,6 +41,28 @@ func driverConditions(selectors []resourceapi.DeviceSelector) (out []resourceapi
 			out = append(out, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: text}})
 		}
 	}
+	return out
+}
+
+// NamesIn returns the names of fields and keys in a selector, such as those of attributes.
+func NamesIn(selector string) (out []string) {
+	parsed, issues := conditionParser.Parse(selector)
+	if issues.Err() != nil {
+		return nil
+	}
+	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.SelectKind:
+			out = append(out, e.AsSelect().FieldName())
+		case ast.CallKind:
+			if f := e.AsCall().FunctionName(); f != operators.Index && f != operators.OptIndex && f != operators.OptSelect {
+				return
+			}
+			if key := e.AsCall().Args()[1]; key.Kind() == ast.LiteralKind {
+				out = append(out, fmt.Sprint(key.AsLiteral().Value()))
+			}
+		}
+	}))
 	return out
 }
 

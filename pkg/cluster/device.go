@@ -100,13 +100,16 @@ func (d *Device) text(name string) string {
 	return ""
 }
 
+// Vendor returns who made the GPU.
+func (d *Device) Vendor() gpu.Vendor { return gpu.Vendor(d.text("vendor")) }
+
 // Mode returns the compute mode ("CPX") that the GPU must be in to have the device, empty if
 // its partitions do not follow a mode.
 func (d *Device) Mode() string {
-	if d.Type.FollowsMode() || d.text("vendor") == string(gpu.AMD) && d.Profile != "" {
+	if d.Type.FollowsMode() || d.Vendor() == gpu.AMD && d.Profile != "" {
 		return strings.ToUpper(d.Profile)
 	}
-	if d.text("vendor") == string(gpu.AMD) && d.text("memoryPartition") != "" {
+	if d.Vendor() == gpu.AMD && d.text("memoryPartition") != "" {
 		return wholeMode
 	}
 	return ""

@@ -97,7 +97,9 @@ func (p *Pool) hardware(known []gpu.GPU) (found *gpu.GPU, model string) {
 }
 
 // sameModel reports whether names are of one model. AMD's can have a form factor more: "AMD Instinct MI300X OAM".
-func sameModel(a, b string) bool { return a == b || strings.HasPrefix(a, b+" ") || strings.HasPrefix(b, a+" ") }
+func sameModel(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+" ") || strings.HasPrefix(b, a+" ")
+}
 
 // offered reports whether a model has all profiles that the GPU publishes.
 func (p *Pool) offered(g *gpu.GPU) bool {

@@ -57,7 +57,7 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	n := w.run("node-b", time.Minute, pending)
 	why := meta.FindStatusCondition(n.Status.Conditions, names.ConditionRolloutPending)
 	assert.Equal(t, names.ReasonWaitsForNodes, why.Reason)
-	assert.Equal(t, "profile cpx waits for other nodes: 1 may be switched at once (--max-unavailable)", why.Message)
+	assert.Equal(t, "the switch to profile cpx waits for other nodes: 1 may be switched at once (the chart's controller.maxUnavailable)", why.Message)
 	assert.True(t, inProfile("")(n), "its plugin is not asked yet")
 
 	w.startController()

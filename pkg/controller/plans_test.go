@@ -369,7 +369,7 @@ func TestNodesWithoutAPlanStopToo(t *testing.T) {
 	c := meta.FindStatusCondition(g.Status.Conditions, names.ConditionRolloutPending)
 	require.NotNil(t, c)
 	assert.Equal(t, names.ReasonTooManyFailures, c.Reason)
-	assert.Equal(t, "more nodes failed with profile cpx than may (--max-failures 0): node-0: HardwareFailed", c.Message)
+	assert.Equal(t, "more nodes failed with profile cpx than may (the chart's controller.maxFailures: 0): node-0: HardwareFailed", c.Message)
 	w.wants("node-0", "")
 	for _, n := range w.nodes {
 		n.answer = nil

@@ -3,11 +3,13 @@ package defrag
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // Advice says which pods could move for waiting pods. `kubectl tranche defrag` prints its JSON form.
@@ -36,11 +38,34 @@ type MoveAdvice struct {
 	ToDevices            []string `json:"toDevices"`
 }
 
+// impossible refuses a pod that fits on no node even if no claim held a device, nil if it may fit.
+func (p *Planner) impossible(ctx context.Context, pod *corev1.Pod) *Refusal {
+	waiting, refusal := p.waiting(ctx, pod)
+	if refusal != nil {
+		return nil
+	}
+	d := fit.DemandOf(fit.Input{Pod: pod, Classes: p.in.Classes, Storage: p.storageOf(pod)})
+	d.Unallocated = waiting.claims
+	if p.model == nil {
+		p.model = fit.NewModel(p.in.Objects, false)
+	}
+	nodes := p.model.Nodes(ctx, d, nil)
+	if ctx.Err() != nil || slices.ContainsFunc(nodes, func(n fit.Node) bool {
+		return n.Verdict != fit.Lacking && n.Verdict != fit.Never && n.Verdict != fit.Excluded
+	}) {
+		return nil
+	}
+	return refuse(Impossible, "No move makes room for pod %s: %s.", waiting, fit.Summary(nodes))
+}
+
 // Advise looks for a plan for a pod. An error means that the context has ended.
 func (p *Planner) Advise(ctx context.Context, pod *corev1.Pod) (PodAdvice, error) {
 	out := PodAdvice{Pod: v1beta1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}}
 	plan, err := p.Plan(ctx, pod)
 	if errors.As(err, &out.Refusal) {
+		if impossible := p.impossible(ctx, pod); impossible != nil {
+			out.Refusal = impossible
+		}
 		return out, nil
 	}
 	if err != nil {

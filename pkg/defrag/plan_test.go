@@ -285,6 +285,35 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What no move can help is impossible, and the reason is that of kubectl tranche why.
+func TestImpossible(t *testing.T) {
+	for name, test := range map[string]struct {
+		class  string
+		count  int64
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"more GPUs than a node has": {whole, 9, func(*corev1.Pod) {}, "it asks for 9 devices at once, and the largest node has 1"},
+		"more CPUs than a node has": {whole, 1, request(corev1.ResourceCPU, "500"), "the nodes with such devices do not admit the pod: the pod asks for 500 of cpu, and the largest of them has 64"},
+		"no such node": {whole, 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} },
+			"the nodes with such devices do not admit the pod: the pod asks for nodes with the label x=y"},
+		"two large partitions of one GPU": {"gpu-mig-4g-40gb.tranche.dev", 2, func(*corev1.Pod) {}, "it asks for 2 devices at once, and the largest node has 1"},
+		"another class":                   {"gpu-amd.tranche.dev", 1, func(*corev1.Pod) {}, "no device of class gpu-amd.tranche.dev; there is 1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb, whole NVIDIA GPU"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := scattered(t)
+			waiting := f.pods[f.add(test.class, test.count, test.change)]
+			advice, err := f.planner(defrag.Options{}).Advise(t.Context(), waiting)
+			require.NoError(t, err)
+			assert.Equal(t, &defrag.Refusal{Reason: defrag.Impossible, Message: "No move makes room for pod team-a/" + waiting.Name + ": " + test.want + "."}, advice.Refusal)
+		})
+	}
+	f, waiting := scattered(t, func(p *corev1.Pod) { p.OwnerReferences = nil })
+	advice, err := f.planner(defrag.Options{}).Advise(t.Context(), f.pods[waiting])
+	require.NoError(t, err)
+	assert.Equal(t, defrag.NotMovable, advice.Refusal.Reason, "it would fit if others moved")
+}
+
 func request(name corev1.ResourceName, amount string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{name: resource.MustParse(amount)}

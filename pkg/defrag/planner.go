@@ -48,6 +48,8 @@ type Planner struct {
 	in      *Input
 	o       Options
 	cluster *cluster.Cluster
+	// model evaluates the nodes, nil before it is needed.
+	model *fit.Model
 	// nodes are the nodes with GPUs. nodeNames are their names in order, mostAllocated the same names,
 	// starting with the nodes whose GPU memory is allocated the most.
 	nodes                    map[string]*nodeInfo

@@ -15,6 +15,8 @@ const (
 	ClaimMissing Reason = "ClaimMissing"
 	// Unsupported: whether it fits depends on something that is not computed.
 	Unsupported Reason = "Unsupported"
+	// Impossible: no move can make room, not even on empty nodes.
+	Impossible Reason = "Impossible"
 	// FitsNow: it fits on a node without moving any pod.
 	FitsNow Reason = "FitsNow"
 	// NoNode: no node that admits the pod has such devices.
@@ -37,7 +39,7 @@ const (
 
 // reasons are all reasons, in this order.
 var reasons = []Reason{
-	NotWaiting, NoDevices, ClaimMissing, Unsupported, FitsNow, NoNode, NoResources, NotMovable, TooMany, Disruptions, NotKept, NoPlace, OutOfTime,
+	NotWaiting, NoDevices, ClaimMissing, Unsupported, Impossible, FitsNow, NoNode, NoResources, NotMovable, TooMany, Disruptions, NotKept, NoPlace, OutOfTime,
 }
 
 // Refusal says why there is no plan for a pod.

@@ -75,7 +75,11 @@ func forecastRemarks(n *rollout.ForecastNode) string {
 		head = "may evict "
 	}
 	for _, pod := range n.Evicts {
-		out = append(out, head+pod.Namespace+"/"+pod.Name)
+		said := head + pod.Namespace + "/" + pod.Name
+		if pod.NotReplaced {
+			said += " (nothing replaces it)"
+		}
+		out = append(out, said)
 	}
 	if len(out) == 0 {
 		return "none"

@@ -37,6 +37,13 @@ func (s *selector) selects(g *gpu.GPU) bool {
 		(len(s.indexes) == 0 || slices.Contains(s.indexes, g.Index))
 }
 
+// Selects reports whether a rule selects one of the GPUs.
+func (s *Profile) Selects(gpus []gpu.GPU) bool {
+	return slices.ContainsFunc(s.rules, func(r rule) bool {
+		return slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return r.gpus.selects(&g) })
+	})
+}
+
 // migSupport reports whether a GPU supports MIG; empty for GPUs that are not NVIDIA's.
 func migSupport(g *gpu.GPU) v1beta1.MIGSupport {
 	switch {

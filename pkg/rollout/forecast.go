@@ -75,6 +75,8 @@ type ForecastNode struct {
 type ForecastPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+	// NotReplaced is true if no controller creates the pod again.
+	NotReplaced bool `json:"notReplaced,omitempty"`
 }
 
 // ForecastBlocker is a pod that cannot be evicted, or something else that a claim is reserved for.
@@ -136,6 +138,9 @@ func Predict(in ForecastInput) (Forecast, error) {
 		}
 		n := Observe(g, node.Labels, NodeReady(node), in.Now)
 		nodes = append(nodes, &n)
+	}
+	if len(nodes)+len(out.Others) == 0 {
+		return out, fmt.Errorf("spec.nodeSelector selects no node with GPUs: %s", selects)
 	}
 	slices.SortFunc(out.Others, func(a, b OtherNode) int { return cmp.Compare(a.Name, b.Name) })
 	strategy := &in.Plan.Spec.Strategy

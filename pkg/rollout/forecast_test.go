@@ -107,8 +107,11 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
-	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchExpressions: []v1beta1.NodeRequirement{{Key: "a", Operator: "Is"}}}
+	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"pool": "training"}}
 	_, err := Predict(in)
+	require.EqualError(t, err, "spec.nodeSelector selects no node with GPUs: pool=training")
+	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchExpressions: []v1beta1.NodeRequirement{{Key: "a", Operator: "Is"}}}
+	_, err = Predict(in)
 	require.ErrorContains(t, err, "spec.nodeSelector: ")
 	in.Plan.Spec.NodeSelector = nil
 	_, err = Predict(in)

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -30,6 +31,7 @@ func (e *Explanation) remedyMissing(in *Input) {
 	if used := exceeded(in.Quotas, in.templateQuota()); len(used) > 0 {
 		e.Summary += " " + quotaText(used)
 		e.Exceeded = used
+		e.remedy("delete a pod that uses up the quota. Who holds devices:", "kubectl tranche -n "+e.Namespace)
 	}
 	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
 }
@@ -102,7 +104,7 @@ func (e *Explanation) noDevices(in *Input) {
 	case has(in.Unread, ResourceNodes):
 		e.State = Unknown
 		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be determined whether a device plugin serves it.", e.Namespace, e.Pod, resources)
-		e.remedy("ask an administrator for the right to list nodes, or to run this command.", "")
+		e.remedy("ask an administrator for the role tranche-user-nodes, or to run this command.", "")
 	default:
 		e.State = Invalid
 		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin", e.Namespace, e.Pod, resources) + strict.DidYouMean(unserved[0], slices.Collect(maps.Values(extendedResources(in.Classes))))
@@ -116,8 +118,8 @@ func unservedResources(in *Input) []string {
 	names := map[string]bool{}
 	for _, c := range fit.Containers(in.Pod) {
 		for name := range c.Resources.Requests {
-			domain, _, extended := strings.Cut(string(name), "/")
-			ofGPU := domain == "nvidia.com" || domain == "amd.com"
+			extended := strings.Contains(string(name), "/")
+			_, ofGPU := gpu.VendorOf(string(name))
 			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
 			if extended && !plugin && (ofGPU || in.Classes == nil) {
 				names[string(name)] = true

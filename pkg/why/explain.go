@@ -42,12 +42,15 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	case pod.Spec.NodeName == "":
 		e.unscheduled(ctx, &in, m, d, drawn.Nodes)
 	case pod.Status.Phase == corev1.PodRunning:
-		e.running(&in)
+		e.running(&in, d)
 		if text := switchOf(m, in.Now, e.Holds); text != "" {
 			e.Summary += " " + text
 		}
 	default:
 		e.starting(&in, d)
+	}
+	if e.State != Finished && e.State != Terminating {
+		e.withoutDevices(in.Pod)
 	}
 	e.Unread = lack(in.Unread, e.State, e.Nodes)
 	return e
@@ -110,33 +113,6 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 	}
 }
 
-func (e *Explanation) running(in *Input) {
-	e.State = Running
-	e.Summary = fmt.Sprintf("%s/%s runs on %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-	var problems []string
-	for _, s := range in.Pod.Status.ContainerStatuses {
-		for _, r := range s.AllocatedResourcesStatus {
-			for _, h := range r.Resources {
-				if h.Health == corev1.ResourceHealthStatusUnhealthy {
-					problems = append(problems, fmt.Sprintf("the device that container %s has from %s is unhealthy", s.Name, strings.TrimPrefix(string(r.Name), "claim:")))
-				}
-			}
-		}
-		if s.State.Waiting != nil {
-			problems = append(problems, fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
-		}
-	}
-	for _, h := range e.Holds {
-		if len(h.Problems) > 0 {
-			problems = append(problems, "its "+h.Label+" has a problem")
-		}
-	}
-	if len(problems) > 0 {
-		e.Summary += " But " + strings.TrimSpace(strings.Join(problems, "; ")) + "."
-		e.Quotes = append(e.Quotes, warnings(in, involved(in, &fit.Demand{}))...)
-	}
-}
-
 // starting explains a pod that is scheduled but does not run yet.
 func (e *Explanation) starting(in *Input, d *fit.Demand) {
 	e.State = Starting
@@ -147,7 +123,7 @@ func (e *Explanation) starting(in *Input, d *fit.Demand) {
 	var waits []string
 	for _, s := range slices.Concat(in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses) {
 		if s.State.Waiting != nil && s.State.Waiting.Reason != "ContainerCreating" && s.State.Waiting.Reason != "PodInitializing" {
-			waits = append(waits, strings.TrimSpace(fmt.Sprintf("container %s: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message)))
+			waits = append(waits, e.container(in, s)...)
 		}
 	}
 	if len(waits) > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -45,8 +46,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *f
 	switch {
 	case has(in.Unread, ResourceOwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.who())
-		e.remedy("ask an administrator for the right to list resourceclaims in the namespace, or to run this command. Whether you have it:",
-			"kubectl auth can-i list resourceclaims.resource.k8s.io -n "+e.Namespace)
+		e.remedy("ask an administrator for the role view or tranche-user-namespace in the namespace, or to run this command.", "")
 	case len(d.Missing) > 0:
 		e.say(ClaimMissing, "%s waits for a claim: %s", e.who(), strings.Join(d.Missing, " "))
 		e.Answer = names.EventClaimNotCreated
@@ -60,9 +60,12 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *f
 		e.Answer = names.EventRequestInvalid
 		if len(d.Deleted()) > 0 {
 			e.remedy("create the claim again when it is gone.", "")
-		} else {
-			e.remedy("see which classes there are:", "kubectl get deviceclass")
+			break
 		}
+		if slices.ContainsFunc(e.Asks, ofVendor) {
+			e.remedy("to translate what is written for another driver of GPUs:", "kubectl tranche convert -f FILE")
+		}
+		e.remedy("see which classes there are:", "kubectl get deviceclass")
 	case in.Classes == nil:
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without the DeviceClasses.", e.who())
 		e.remedyClasses()
@@ -77,6 +80,13 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *f
 		e.judge(in, d, others)
 		e.scheduling(in)
 	}
+}
+
+// ofVendor reports whether a request names a class in the domain of a vendor, such as those of its own driver.
+func ofVendor(a fit.Ask) bool {
+	_, domain, _ := strings.Cut(a.Class, ".")
+	_, is := gpu.VendorOf(domain + "/")
+	return is
 }
 
 func (e *Explanation) who() string { return e.Namespace + "/" + e.Pod }
@@ -180,8 +190,7 @@ func (e *Explanation) roomNow(nodes string, pod *corev1.Pod) {
 
 // remedyClasses adds the remedies for users who may not list DeviceClasses.
 func (e *Explanation) remedyClasses() {
-	e.remedy("ask an administrator for the right to list deviceclasses.resource.k8s.io, or to run this command. Whether you have it:",
-		"kubectl auth can-i list deviceclasses.resource.k8s.io")
+	e.remedy("ask an administrator for the role tranche-user, bound for the whole cluster, or to run this command.", "")
 }
 
 // scheduling adds what else the pod's spec and status say about its scheduling.

@@ -101,7 +101,7 @@ func TestWebPageOnThisMachine(t *testing.T) {
 	s.gpuPod("too-large", "gpu-mig-7g-141gb.tranche.dev")
 	s.eventually("the page says why a pod waits", func() (bool, string) {
 		status, page := get(address + "pending/" + s.namespace + "/too-large")
-		return status == http.StatusOK && strings.Contains(page, "without such a device"), page
+		return status == http.StatusOK && strings.Contains(page, "no device of class gpu-mig-7g-141gb.tranche.dev"), page
 	})
 	s.inBrowser(address)
 }

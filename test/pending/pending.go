@@ -123,7 +123,7 @@ func (w *World) HoldShare(node, pod string, r resourceapi.DeviceRequest) *World 
 func (w *World) Give(claim *resourceapi.ResourceClaim, result resourceapi.AllocationResult, pod string) {
 	claim.Status.Allocation = &result
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod}}
-	w.In.Claims = append(w.In.Claims, *claim)
+	w.In.Claims = append([]resourceapi.ResourceClaim{*claim}, w.In.Claims...)
 }
 
 // Pod is the one that is asked about: team-a/pod with one claim.
@@ -132,6 +132,7 @@ func (w *World) Pod(requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	w.In.Pod = PodNamed("pod")
 	template, claim := "pod", "pod-gpu-x7k2p"
 	w.In.Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}}
+	w.In.Pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
 	w.In.Pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &claim}}
 	w.Refused("0/1 nodes are available: 1 cannot allocate all claims.")
 	return w.In.Pod

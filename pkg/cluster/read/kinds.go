@@ -72,7 +72,9 @@ func (k Kind) Unread(reason string) text.Unread {
 // Forbidden says that the user may not read the kind.
 func (k Kind) Forbidden() text.Unread { return k.Unread(forbidden("list", k.Resource)) }
 
-func forbidden(verb, resource string) string { return "you are not allowed to " + verb + " " + resource }
+func forbidden(verb, resource string) string {
+	return "you are not allowed to " + verb + " " + resource
+}
 
 // within says what was not read if one namespace was read, or all if namespace is empty.
 func (k Kind) within(namespace string) text.Unread {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 )
 
 const half = "tranche-fraction-500"
@@ -338,7 +339,7 @@ func TestTheCacheKeepsLittle(t *testing.T) {
 			got, err := trimPod(p)
 			require.NoError(t, err)
 			kept := got.(*corev1.Pod)
-			told, _ := ignored(kept)
+			told, _ := claimtemplate.Ignored(kept)
 			assert.Equal(t, test.told, told)
 			assert.Equal(t, len(namedBy([]corev1.Pod{*p})), len(namedBy([]corev1.Pod{*kept})))
 			assert.Equal(t, map[string]string{"gpu-fraction": ""}, kept.Annotations)

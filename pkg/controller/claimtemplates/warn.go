@@ -13,21 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// ignored returns the annotation of a pod that asks for a GPU although the pod has none; empty: there
-// is no such annotation. KAI's schedulers read it themselves. refusal says what to do if nothing
-// translates it.
-func ignored(pod *corev1.Pod) (key, refusal string) {
-	if ended(pod) || claimtemplate.SchedulerOf(pod.Spec.SchedulerName) == claimtemplate.KAI || len(pod.Spec.ResourceClaims) > 0 {
-		return "", ""
-	}
-	return claimtemplate.AsksFor(pod.Annotations)
-}
-
 // warnIgnored tells the owners of pods that run without the GPU that an annotation asks for.
 func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 	for i := range pods {
-		key, refusal := ignored(&pods[i])
-		if key == "" {
+		key, refusal := claimtemplate.Ignored(&pods[i])
+		if key == "" || ended(&pods[i]) {
 			continue
 		}
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+

@@ -161,12 +161,12 @@ func (d *Decider) Pending(g *v1beta1.GPUNode, wanted *v1beta1.ProfileSnapshot) *
 	case len(stopped) > 0:
 		failed := lists.Map(stopped, func(p v1beta1.PlanNode) string { return p.NodeName + ": " + p.Reason })
 		return &state.Pending{Reason: names.ReasonTooManyFailures, Message: fmt.Sprintf(
-			"more nodes failed with %s than may (--max-failures %s): %s", text.Profile(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
+			"more nodes failed with %s than may (the chart's controller.maxFailures: %s): %s", text.Profile(wanted.ProfileName), d.MaxFailures.String(), text.List(failed, 5))}
 	case s.RequestsTaints():
 		return nil // It has the place of another switch, which this one replaces.
 	}
 	return &state.Pending{Reason: names.ReasonWaitsForNodes, Message: fmt.Sprintf(
-		"%s waits for other nodes: %s may be switched at once (--max-unavailable)", text.Profile(wanted.ProfileName), d.MaxUnavailable.String())}
+		"the switch to %s waits for other nodes: %s may be switched at once (the chart's controller.maxUnavailable)", text.Profile(wanted.ProfileName), d.MaxUnavailable.String())}
 }
 
 // Admitted reports whether a node may begin the switch that it has planned. Otherwise others says
@@ -182,7 +182,7 @@ func (d *Decider) Admitted(g *v1beta1.GPUNode) (ok bool, others string) {
 		return false, fmt.Sprintf(": kubectl tranche rollout status %s says why", s.Switch.To.PlanName)
 	}
 	moving, _ := d.Switching()
-	return false, fmt.Sprintf(": %d are being switched, and %s may be at once (--max-unavailable)", moving, d.MaxUnavailable.String())
+	return false, fmt.Sprintf(": %d are being switched, and %s may be at once (the chart's controller.maxUnavailable)", moving, d.MaxUnavailable.String())
 }
 
 // Switching returns how many nodes without a plan are being switched, and how many may be.

@@ -72,14 +72,14 @@ func TestPending(t *testing.T) {
 		"never had one":   {node(func(s *v1beta1.GPUNodeStatus) { s.Desired = nil }), wanted, nil, nil},
 		"has it":          {node(none), &v1beta1.ProfileSnapshot{Hash: "hash-old"}, nil, nil},
 		"is admitted":     {node(func(s *v1beta1.GPUNodeStatus) { s.AdmittedHash = "hash-new" }), wanted, nil, nil},
-		"to another one":  {node(func(s *v1beta1.GPUNodeStatus) { s.AdmittedHash = "hash-other" }), wanted, nil, &state.Pending{Reason: names.ReasonWaitsForNodes, Message: "profile new waits for other nodes: 25% may be switched at once (--max-unavailable)"}},
+		"to another one":  {node(func(s *v1beta1.GPUNodeStatus) { s.AdmittedHash = "hash-other" }), wanted, nil, &state.Pending{Reason: names.ReasonWaitsForNodes, Message: "the switch to profile new waits for other nodes: 25% may be switched at once (the chart's controller.maxUnavailable)"}},
 		"joins":           {node(func(s *v1beta1.GPUNodeStatus) { s.Applied = nil }), wanted, nil, nil},
-		"waits for nodes": {node(none), wanted, nil, &state.Pending{Reason: names.ReasonWaitsForNodes, Message: "profile new waits for other nodes: 25% may be switched at once (--max-unavailable)"}},
+		"waits for nodes": {node(none), wanted, nil, &state.Pending{Reason: names.ReasonWaitsForNodes, Message: "the switch to profile new waits for other nodes: 25% may be switched at once (the chart's controller.maxUnavailable)"}},
 		"has a place": {node(func(s *v1beta1.GPUNodeStatus) {
 			*s = gpunodes.WithProfile("a", "old").Switches(v1beta1.Draining, "x", "", "gpu-0").Status
 		}), wanted, nil, nil},
 		"of a plan":     {node(none), ofPlan, stopped, &state.Pending{Reason: names.ReasonWaitsForPlan, Message: "PartitionPlan p gives the node another version of profile new later"}},
-		"others failed": {node(none), wanted, stopped, &state.Pending{Reason: names.ReasonTooManyFailures, Message: "more nodes failed with profile new than may (--max-failures 2): a: HardwareFailed, b: InUse"}},
+		"others failed": {node(none), wanted, stopped, &state.Pending{Reason: names.ReasonTooManyFailures, Message: "more nodes failed with profile new than may (the chart's controller.maxFailures: 2): a: HardwareFailed, b: InUse"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &Decider{MaxUnavailable: intstr.FromString("25%"), MaxFailures: intstr.FromInt32(2), result: rollout.Result{Stopped: test.stopped}}
@@ -106,7 +106,7 @@ func TestAdmitted(t *testing.T) {
 		"admitted":  {admitted, true, ""},
 		"begun":     {&gpunodes.WithProfile("a", "old").Switches(v1beta1.Draining, "new", "", "gpu-0").GPUNode, true, ""},
 		"of a plan": {planning(v1beta1.FromPlan), false, ": kubectl tranche rollout status p says why"},
-		"others":    {planning(v1beta1.FromSpec), false, ": 3 are being switched, and 1 may be at once (--max-unavailable)"},
+		"others":    {planning(v1beta1.FromSpec), false, ": 3 are being switched, and 1 may be at once (the chart's controller.maxUnavailable)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &Decider{MaxUnavailable: intstr.FromInt32(1), result: rollout.Result{Moving: 3}}

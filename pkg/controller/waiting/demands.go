@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -24,9 +25,11 @@ type demand struct {
 	room      *node
 	roomSince time.Time
 	// reason is why its pods wait, as it was when all nodes had been judged the last time: empty if there is
-	// room, or if it is not known. counts are its nodes.
+	// room, or if it is not known. nodes counts them.
 	reason string
-	counts fit.Counts
+	nodes  fit.Tally
+	// outcomes are different outcomes of nodes: equal nodes share theirs.
+	outcomes []*fit.Outcome
 	// spent is what judging took for so many nodes. retryAt is when it is tried again after that took too long,
 	// otherwise zero, and backoff how long that was.
 	spent   time.Duration
@@ -90,7 +93,21 @@ func (e *Explainer) reset(d *demand) {
 	for _, n := range e.nodes {
 		delete(n.verdicts, d)
 	}
-	d.room, d.roomSince, d.reason, d.counts, d.spent, d.judged = nil, time.Time{}, "", nil, 0, 0
+	d.room, d.roomSince, d.reason, d.nodes, d.outcomes, d.spent, d.judged = nil, time.Time{}, "", fit.Tally{}, nil, 0, 0
+}
+
+// maxOutcomes is how many outcomes of a demand are shared.
+const maxOutcomes = 50
+
+// shared returns an outcome that is equal to that of another node, or the same.
+func (d *demand) shared(o fit.Outcome) *fit.Outcome {
+	if i := slices.IndexFunc(d.outcomes, func(have *fit.Outcome) bool { return have.Equal(o) }); i >= 0 {
+		return d.outcomes[i]
+	}
+	if d.outcomes = append(d.outcomes, &o); len(d.outcomes) > maxOutcomes {
+		d.outcomes = d.outcomes[1:]
+	}
+	return &o
 }
 
 // took notes how long judging took for a node. If that is too long, the demand is not judged for a while,
@@ -112,7 +129,7 @@ func (d *demand) hasRoom() bool {
 		return false
 	}
 	v, judged := d.room.verdicts[d]
-	return judged && v == fit.Fits
+	return judged && v.Verdict == fit.Fits
 }
 
 // settle sets the answer of a demand if all nodes are judged, or if there is room.
@@ -125,15 +142,19 @@ func (e *Explainer) settle(d *demand) {
 		return
 	}
 	d.roomSince = time.Time{}
-	counts := fit.Counts{}
+	outcomes := map[*fit.Outcome]int{}
 	for _, n := range e.nodes {
 		v, judged := n.verdicts[d]
 		if !judged {
 			return
 		}
-		counts[v]++
+		outcomes[v]++
 	}
-	d.counts, d.reason = counts, counts.Event(d.certain)
+	d.nodes = fit.Tally{}
+	for o, nodes := range outcomes {
+		d.nodes.Add(*o, nodes)
+	}
+	d.reason = d.nodes.Event(d.certain)
 }
 
 // numbers count the pods by the reason of their event, and those that get none by the reason for that.

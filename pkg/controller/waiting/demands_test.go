@@ -291,7 +291,7 @@ func TestManyPodsAndDemands(t *testing.T) {
 	e := New(nil, nil, nil, Options{})
 	e.limits.perNamespace = demands
 	for i := range nodes {
-		e.nodes[fmt.Sprintf("node-%d", i)] = &node{verdicts: map[*demand]fit.Verdict{}}
+		e.nodes[fmt.Sprintf("node-%d", i)] = &node{verdicts: map[*demand]*fit.Outcome{}}
 	}
 	for i := range pods {
 		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
@@ -302,7 +302,7 @@ func TestManyPodsAndDemands(t *testing.T) {
 	}
 	for _, n := range e.nodes {
 		for _, d := range e.demands {
-			n.verdicts[d] = fit.Full
+			n.verdicts[d] = d.shared(fit.Outcome{Verdict: fit.Full})
 		}
 	}
 	began := time.Now()

@@ -71,7 +71,7 @@ func (e *Explainer) answer(key types.NamespacedName, p *pod) (reason string, not
 	case d == nil:
 		return p.reason, p.note
 	case d.reason != "":
-		return d.reason, fit.Note(key.Name, d.Asks(), d.counts)
+		return d.reason, fit.Note(key, d.Asks(), d.nodes)
 	case p.told != "" && !d.roomSince.IsZero() && e.Clock.Since(d.roomSince) >= e.After:
 		return names.EventDevicesFree, "Devices that it asks for are free on a node. If it goes on waiting, something else is the reason."
 	}

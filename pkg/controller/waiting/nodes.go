@@ -20,7 +20,7 @@ import (
 // node is a node with GPUs. It has the verdicts for demands since it has changed.
 type node struct {
 	name     string
-	verdicts map[*demand]fit.Verdict
+	verdicts map[*demand]*fit.Outcome
 }
 
 // updateNodes removes the verdicts about nodes that have changed.
@@ -39,7 +39,7 @@ func (e *Explainer) updateNodes(ctx context.Context, changed changeSet) error {
 		name := all.Items[i].Name
 		there[name] = true
 		if e.nodes[name] == nil {
-			e.nodes[name] = &node{name: name, verdicts: map[*demand]fit.Verdict{}}
+			e.nodes[name] = &node{name: name, verdicts: map[*demand]*fit.Outcome{}}
 		}
 	}
 	for name, n := range e.nodes {
@@ -137,12 +137,12 @@ func (e *Explainer) judgeNode(ctx context.Context, n *node, demands []*demand) e
 	for _, d := range demands {
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, e.budget.node)
-		v := model.Verdict(limited, n.name, d.Demand)
+		v := model.Judge(limited, n.name, d.Demand)
 		cancel()
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("judge node %s: %w", n.name, err)
 		}
-		if n.verdicts[d] = v; v == fit.Fits {
+		if n.verdicts[d] = d.shared(v); v.Verdict == fit.Fits {
 			d.room = n
 		}
 		e.took(d, time.Since(start))

@@ -114,7 +114,7 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 	asked := fit.DemandOf(in)
 	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), "", ""
 	explain := func(reason string, problems []string) {
-		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" For details: kubectl tranche why "+key.Name
+		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" "+fit.Details(key)
 		e.leave(key, p)
 	}
 	invalid := asked.Invalid(in.Classes)

@@ -20,10 +20,11 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 const heldNote = "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev: " +
-	"0 of 2 nodes fit: 2 full. For details: kubectl tranche why p"
+	"0 of 2 nodes fit: 2 full. For details: kubectl tranche why p -n team-a"
 
 // full is a world of two nodes whose GPUs another team holds.
 func full(t *testing.T) *world {
@@ -271,7 +272,7 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		world  func(*world)
 		want   string
 	}{
-		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p"},
+		"no claim":          {"p-gpu", "", nil, nil, "ClaimNotCreated team-a/p: The claim p-gpu does not exist in the namespace team-a. For details: kubectl tranche why p -n team-a"},
 		"no template":       {"", "", ofTemplate, nil, "ClaimNotCreated team-a/p: The pod names the ResourceClaimTemplate half, which does not exist in the namespace team-a."},
 		"no class":          {"p-gpu", "gpu-mig-1g-99gb.tranche.dev", nil, nil, "RequestInvalid team-a/p: There is no DeviceClass gpu-mig-1g-99gb.tranche.dev; did you mean gpu-mig-1g-10gb.tranche.dev?"},
 		"extended resource": {"", "", resources("nvidia.com/mig-1g.10gb"), nil, "DevicesHeld team-a/p: Waits for 1 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb):"},
@@ -280,8 +281,15 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		}, ""},
 		"another resource": {"", "", resources("example.com/nic"), nil, ""},
 		"gated":            {"p-gpu", small, gate, nil, ""},
-		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: 0 of 2 nodes fit: 2 without such a device."},
-		"not there":        {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: no device of class gpu-mig-1g-35gb.tranche.dev; there is 1g.10gb, "},
+		"no device passes": {"p-gpu", "", nil, func(w *world) {
+			c := allocator.Claim("p-gpu", allocator.Request("gpu", "gpu.tranche.dev", 1))
+			c.Namespace = "team-a"
+			c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].productName == "H100"`}}}
+			w.create(c)
+		}, "NoSuchDevice team-a/p: Waits for 1 × gpu.tranche.dev with selectors: 2 devices of class gpu.tranche.dev, none passes " +
+			"`device.attributes[\"gpu.tranche.dev\"].productName == \"H100\"`; there is productName NVIDIA H100 80GB HBM3. For details:"},
+		"not there": {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
 		"another driver": {"p-gpu", "nic", nil, func(w *world) {
 			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{
 				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "nic.example.com"`}}},

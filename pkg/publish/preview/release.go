@@ -31,23 +31,11 @@ func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release,
 	if n.Status.Node == nil {
 		return out, nil
 	}
-	reports := map[string]*v1beta1.GPUReport{}
-	inv := &models.Inventory{}
-	for i := range n.Status.Node.GPUs {
-		r := &n.Status.Node.GPUs[i]
-		if address, ok := addressOf(r.Name); ok && add(inv, r, address) {
-			reports[address] = r
-		} else {
-			out.Unknown = append(out.Unknown, r.Name)
-		}
-	}
-	slices.Sort(out.Unknown)
-	hardware := inv.Hardware("")
+	hardware, reports, unknown := hardwareOf(n.Status.Node)
+	out.Unknown = unknown
 	gpus := make([]profile.NodeGPU, len(hardware))
 	live := map[string]profile.Existing{}
 	for i, g := range hardware {
-		g.Index = int(reports[g.PCIAddress].Index)
-		hardware[i] = g
 		gpus[i] = nodeGPU(g, reports[g.PCIAddress])
 		live[g.PCIAddress] = profile.Existing{Partitions: gpus[i].Live}
 		for _, device := range held {
@@ -80,6 +68,37 @@ func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release,
 	slices.Sort(out.Devices)
 	out.Devices = slices.Compact(out.Devices)
 	return out, nil
+}
+
+// Selects reports whether a rule of a profile selects a GPU of a node. It is true if that is not known.
+func Selects(n *v1beta1.GPUNode, p *v1beta1.PartitionProfile) bool {
+	rules, err := profile.FromRules(p.Name, p.Spec.Rules)
+	if err != nil || n.Status.Node == nil {
+		return true
+	}
+	gpus, _, unknown := hardwareOf(n.Status.Node)
+	return len(gpus) == 0 || len(unknown) > 0 || rules.Selects(gpus)
+}
+
+// hardwareOf returns the GPUs that a node reports, with their reports by PCI address, and the names of those
+// whose product is not known, sorted.
+func hardwareOf(n *v1beta1.NodeReport) (gpus []gpu.GPU, reports map[string]*v1beta1.GPUReport, unknown []string) {
+	reports = map[string]*v1beta1.GPUReport{}
+	inv := &models.Inventory{}
+	for i := range n.GPUs {
+		r := &n.GPUs[i]
+		if address, ok := addressOf(r.Name); ok && add(inv, r, address) {
+			reports[address] = r
+		} else {
+			unknown = append(unknown, r.Name)
+		}
+	}
+	slices.Sort(unknown)
+	gpus = inv.Hardware("")
+	for i := range gpus {
+		gpus[i].Index = int(reports[gpus[i].PCIAddress].Index)
+	}
+	return gpus, reports, unknown
 }
 
 // nodeGPU returns the state of a GPU that its node reports.

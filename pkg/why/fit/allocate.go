@@ -23,7 +23,8 @@ var errTimeout = errors.New("whether it fits could not be determined in " + sear
 
 // fits reports whether the claims would all fit on a node now, according to the scheduler's allocator.
 func (m *Model) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
-	return m.allocate(ctx, m.held, m.slices, node, claims)
+	devices, err := m.allocate(ctx, m.held, m.slices, node, claims)
+	return devices != nil, err
 }
 
 // everFits reports whether they would fit if no device were held or tainted.
@@ -37,27 +38,34 @@ func (m *Model) everFits(ctx context.Context, node *corev1.Node, claims ...*reso
 			m.bare = append(m.bare, s)
 		}
 	}
-	return m.allocate(ctx, allocation.Nothing(), m.bare, node, claims)
+	devices, err := m.allocate(ctx, allocation.Nothing(), m.bare, node, claims)
+	return devices != nil, err
 }
 
+// allocate returns the devices that claims get, nil if they do not fit.
 func (m *Model) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
-	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
+	node *corev1.Node, claims []*resourceapi.ResourceClaim) (devices []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, m.DeviceClasses, published, m.Selectors)
 	if err != nil {
-		return false, fmt.Errorf("the scheduler's allocator failed: %w", err)
+		return nil, fmt.Errorf("the scheduler's allocator failed: %w", err)
 	}
 	results, err := allocator.Allocate(ctx, node, claims)
 	switch {
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return false, nil
+		return nil, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return false, errTimeout
+		return nil, errTimeout
 	case err != nil:
-		return false, fmt.Errorf("the scheduler's allocator failed: %w", err)
+		return nil, fmt.Errorf("the scheduler's allocator failed: %w", err)
 	}
-	return len(results) > 0, nil
+	for _, r := range results {
+		for _, device := range r.Devices.Results {
+			devices = append(devices, device.Device)
+		}
+	}
+	return devices, nil
 }
 
 // alone returns a copy of a claim with only one of its requests, without constraints.

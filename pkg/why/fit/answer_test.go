@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -24,10 +25,10 @@ func TestCounts(t *testing.T) {
 		want, uncertain string
 		note            string
 	}{
-		{nil, names.EventNoSuchDevice, "", "Waits for 1 × x: no node publishes GPUs. For details: kubectl tranche why p"},
-		{fit.Counts{fit.Lacking: 1}, names.EventNoSuchDevice, "", "Waits for 1 × x: 0 of 1 nodes fit: 1 without such a device. For details: kubectl tranche why p"},
+		{nil, names.EventNoSuchDevice, "", "Waits for 1 × x: no node publishes GPUs. For details: kubectl tranche why p -n team-a"},
+		{fit.Counts{fit.Lacking: 1}, names.EventNoSuchDevice, "", "Waits for 1 × x: 0 of 1 nodes fit: 1 without such a device. For details: kubectl tranche why p -n team-a"},
 		{fit.Counts{fit.Lacking: 3, fit.Full: 1, fit.Tainted: 2}, names.EventDevicesHeld, names.EventDevicesHeld,
-			"Waits for 1 × x: 0 of 6 nodes fit: 1 full, 2 tainted, 3 without such a device. For details: kubectl tranche why p"},
+			"Waits for 1 × x: 0 of 6 nodes fit: 1 full, 2 tainted, 3 without such a device. For details: kubectl tranche why p -n team-a"},
 		{fit.Counts{fit.Lacking: 3, fit.Switching: 1}, names.EventNodesSwitching, names.EventNodesSwitching, ""},
 		{fit.Counts{fit.Full: 3, fit.Fits: 1}, "", "", ""},
 		{fit.Counts{fit.Full: 3, fit.Unclear: 1}, "", "", ""},
@@ -36,7 +37,7 @@ func TestCounts(t *testing.T) {
 		assert.Equal(t, test.want, test.nodes.Event(true))
 		assert.Equal(t, test.uncertain, test.nodes.Event(false))
 		if test.note != "" {
-			assert.Equal(t, test.note, fit.Note("p", []fit.Ask{{Text: "1 × x"}}, test.nodes))
+			assert.Equal(t, test.note, fit.Note(types.NamespacedName{Namespace: "team-a", Name: "p"}, []fit.Ask{{Text: "1 × x"}}, fit.Tally{Counts: test.nodes}))
 		}
 	}
 }
@@ -69,7 +70,7 @@ func verdict(ctx context.Context, w *pending.World, name string, d *fit.Demand) 
 			o.Claims = append(o.Claims, c)
 		}
 	}
-	return fit.NewNodeModel(o).Verdict(ctx, name, d)
+	return fit.NewNodeModel(o).Judge(ctx, name, d).Verdict
 }
 
 // One node at a time gives the same answer as all of them together.
@@ -230,6 +231,6 @@ func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
 	_, nodes := nodesFor(w)
 	r := nodes[0].Requests[0]
 	assert.Equal(t, []fit.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
-	require.NotNil(t, r.Nearest)
-	assert.Equal(t, []string{"team-c: eight"}, fit.NamesOf(r.Nearest.Holders), "one claim, though it has eight pieces")
+	assert.Equal(t, "wait, or delete the holders: gpu-0000-1e-00-0-dpx-0 on node-b is free when team-c/eight ends. This pod then gets its devices automatically.",
+		fit.Remedies(nodes)[0].Text, "one claim, though it has eight pieces")
 }

@@ -4,7 +4,8 @@
 // This package adds the reason, from counters, taints and holders.
 //
 //   - verdict.go: the verdicts, with the message, event and remedy of each; result.go: a node's result;
-//     remedies.go: what users can do
+//     cause.go: what a node lacks, with the values that exist; tally.go: causes of many nodes;
+//     remedies.go: what users can do; way.go: which holders would make room
 //   - demand.go, request.go, volumes.go, others.go: what a pod requests; asks.go: the same as text;
 //     shared.go: what pods with equal demands share
 //   - model.go: the cluster; node.go: a node; allocate.go: the scheduler's allocator

@@ -51,8 +51,8 @@ func NewNodeModel(o cluster.Objects) *Model {
 	return m
 }
 
-// Verdict returns whether a node can serve a demand, or Unclear if the context ends.
-func (m *Model) Verdict(ctx context.Context, node string, d *Demand) Verdict {
+// Judge returns whether a node can serve a demand. The verdict is Unclear if the context ends.
+func (m *Model) Judge(ctx context.Context, node string, d *Demand) Outcome {
 	n := Node{Name: node, Verdict: Unusable} // it publishes no GPUs
 	if slices.Contains(m.NodeNames(), node) {
 		n = m.judge(ctx, node, cluster.Node{}, d)
@@ -60,9 +60,9 @@ func (m *Model) Verdict(ctx context.Context, node string, d *Demand) Verdict {
 		m.addSwitch(&n)
 	}
 	if ctx.Err() != nil {
-		return Unclear
+		return Outcome{Verdict: Unclear}
 	}
-	return n.Verdict
+	return n.Outcome()
 }
 
 // Nodes evaluates all nodes that publish GPUs, and others that matter. drawn describes their GPUs.
@@ -75,6 +75,7 @@ func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []No
 		}
 		out = append(out, m.judge(ctx, name, picture, d))
 	}
+	m.addWay(ctx, d, out)
 	out = append(out, m.unpublished(out)...)
 	return append(out, m.servedByPlugins(d, out)...)
 }
@@ -96,16 +97,23 @@ func (m *Model) matches(ctx context.Context, d *cluster.Device, selectors []reso
 	return ok, err
 }
 
-// wanted reports whether a device satisfies a choice.
-func (m *Model) wanted(ctx context.Context, d *cluster.Device, ch Choice) (bool, error) {
+// passes reports whether a device satisfies a choice, and how many selectors it passes before one that it
+// does not. Those of the class count as one.
+func (m *Model) passes(ctx context.Context, d *cluster.Device, ch Choice) (passed int, all bool, err error) {
 	class := m.DeviceClasses[ch.Class]
 	if class == nil {
-		return false, nil
+		return 0, false, nil
 	}
-	if ok, err := m.matches(ctx, d, class.Spec.Selectors); err != nil || !ok {
-		return false, err
+	for i := range len(ch.Selectors) + 1 {
+		selectors := class.Spec.Selectors
+		if i > 0 {
+			selectors = ch.Selectors[i-1 : i]
+		}
+		if ok, err := m.matches(ctx, d, selectors); err != nil || !ok {
+			return i, false, err
+		}
 	}
-	return m.matches(ctx, d, ch.Selectors)
+	return len(ch.Selectors) + 1, true, nil
 }
 
 // OtherDrivers reports whether only other drivers can serve a pod's requests, and whether they may.

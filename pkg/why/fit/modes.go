@@ -33,7 +33,7 @@ func (m *Model) modesClash(ctx context.Context, node *corev1.Node, d *Demand) (c
 func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch Choice) (modes []string) {
 	for _, p := range m.Pools {
 		for _, d := range p.Devices {
-			if ok, err := m.wanted(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {
+			if _, ok, err := m.passes(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {
 				modes = lists.Union(modes, d.Mode())
 			}
 		}
@@ -44,7 +44,6 @@ func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch Choice) (
 // addModes counts the GPUs that claims keep in a mode without the requested device. required has the
 // required modes of each GPU.
 func (s *supply) addModes(m *Model, required map[*cluster.Pool][]string) {
-	fewest := 0
 	for _, p := range m.Pools {
 		modes, ok := required[p]
 		if !ok {
@@ -62,19 +61,7 @@ func (s *supply) addModes(m *Model, required map[*cluster.Pool][]string) {
 		}
 		s.inMode[i].GPUs++
 		s.inMode[i].Claims += len(holders)
-		if s.nearest == nil || len(holders) < fewest {
-			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: holders}, len(holders)
-		}
 	}
-}
-
-// inOtherModes counts the GPUs that claims keep in another mode.
-func (s *supply) inOtherModes() int {
-	n := 0
-	for _, m := range s.inMode {
-		n += m.GPUs
-	}
-	return n
 }
 
 // modeText describes the GPUs in another mode: ". Of 8 GPUs, 8 in mode CPX (claims: 12). …". The mode of

@@ -54,8 +54,8 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 	}
 	known := withheld == 0 && len(m.withheldBySwitch(node.Name)) == 0 // what the node has
 	if m.brief && n.excluded {
-		if known && m.lacks(ctx, node, d) {
-			n.Verdict = Lacking
+		if known {
+			n.lacking(m.lacks(ctx, node, d))
 		}
 		return
 	}
@@ -66,13 +66,19 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 			first = n.Requests[len(n.Requests)-1].Verdict
 		}
 	})
+	var lacks []*Cause
+	for _, r := range n.Requests {
+		if r.cause != nil {
+			lacks = append(lacks, r.cause)
+		}
+	}
 	if n.Verdict == Excluded {
-		if known && slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict == Lacking }) {
-			n.Verdict = Lacking // opening the node to the pod would not help
+		if known {
+			n.lacking(lacks)
 		}
 		return
 	}
-	if n.Verdict = first; first == Fits {
+	if n.Verdict, n.causes = first, lacks; first == Fits {
 		m.together(ctx, n, node, d)
 	}
 	if n.Verdict == Full || n.Verdict == NotTogether {
@@ -90,14 +96,26 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 	}
 }
 
-// lacks reports whether a request of the pod is Lacking on a node. It does not search for an allocation.
-func (m *Model) lacks(ctx context.Context, node *corev1.Node, d *Demand) bool {
-	out := false
-	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
-		out = out || !slices.ContainsFunc(Choices(r), func(ch Choice) bool {
+// lacking sets the verdict of an excluded node if it has no devices for some requests: to open it to the
+// pod would not help.
+func (n *Node) lacking(lacks []*Cause) {
+	if len(lacks) > 0 {
+		n.Verdict, n.causes = Lacking, lacks
+	}
+}
+
+// lacks returns why requests of the pod are Lacking on a node. It does not search for an allocation.
+func (m *Model) lacks(ctx context.Context, node *corev1.Node, d *Demand) (out []*Cause) {
+	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+		var all []*supply
+		for _, ch := range Choices(r) {
 			s, err := m.supplyOf(ctx, node, ch, true)
-			return err != nil || s.verdict(false) != Lacking
-		})
+			if err != nil || s.verdict(false) != Lacking {
+				return
+			}
+			all = append(all, s)
+		}
+		out = append(out, m.lackOf(node, claim.Name+"/"+r.Name, all))
 	})
 	return out
 }
@@ -147,14 +165,14 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		texts = append(texts, text)
 		if verdict == Full {
 			out.InMode = append(out.InMode, s.inMode...)
-			out.sameMode = out.sameMode || s.inOtherModes() < s.gpus
-			if out.Nearest == nil && s.Count == 1 {
-				out.Nearest = s.nearest
-			}
 		}
+		out.ways = append(out.ways, s.ways...)
 	}
 	if fits {
 		out.Verdict = Fits
+	}
+	if out.Verdict == Lacking {
+		out.cause = m.lackOf(node, claim.Name+"/"+r.Name, all)
 	}
 	out.Text = strings.Join(texts, "; ")
 	if out.Free > 0 && m.unsure {
@@ -268,14 +286,14 @@ func servedByPlugin(node *corev1.Node, d *Demand) (out []string) {
 }
 
 // offers returns the kinds of devices of a node, the largest first, without variants of profiles.
-func (m *Model) offers(node *corev1.Node) []string {
+func (m *Model) offers(node *corev1.Node, shares bool) []string {
 	var wholes, labels []string
 	for _, p := range m.Pools {
 		for _, d := range slices.Backward(p.Devices) {
 			switch {
-			case p.Driver != names.DriverName || !d.On(node):
+			case p.Driver != names.DriverName || !d.On(node) || d.Shared() && !shares:
 			case d.Name == p.GPU: // the first device of a GPU, and the largest
-				wholes = lists.Union(wholes, d.Label)
+				wholes = lists.Union(wholes, strings.Replace(d.Label, "GPU", d.Vendor().Title()+" GPU", 1))
 			default:
 				labels = lists.Union(labels, d.Label)
 			}

@@ -10,22 +10,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
-// Remedies returns what users can do: first the remedy of each verdict, then remedies that only some
-// nodes allow.
+// Remedies returns what users can do: first how the fewest holders would make room, then the remedy of each
+// verdict, then remedies that only some nodes allow.
 func Remedies(nodes []Node) (out []Remedy) {
 	add := func(text, command string) { out = append(out, Remedy{Text: text, Command: command}) }
 	counts := CountsOf(nodes)
+	freed := lists.Find(nodes, func(n *Node) bool { return n.way != nil })
+	if freed != nil {
+		add(freed.way.text(freed.Name), "")
+	}
 	for _, v := range verdicts {
+		if v.Verdict == Full && freed != nil {
+			continue
+		}
+		if v.Verdict == Excluded {
+			out = append(out, opening(nodes)...)
+		}
 		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Verdict == v.Verdict && n.helps(counts, nodes) })
-		switch {
-		case i < 0 || v.remedy == "":
-		case v.Verdict == Excluded && nodes[i].cordoned:
-			add(nodes[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+nodes[i].Name)
-		case v.Verdict == Excluded && nodes[i].unlisted:
-			add("let the plugin of "+nodes[i].Name+" write GPU memory and compute: it is of an older release, or gpuResources.enabled is false.", "")
-		case v.Verdict == Excluded && nodes[i].crowded:
-			add("delete the pods on "+nodes[i].Name+" that request more than they hold, and create them again. How much all request:", "kubectl tranche node "+nodes[i].Name)
-		default:
+		if i >= 0 && v.remedy != "" {
 			add(strings.ReplaceAll(v.remedy, "NODE", nodes[i].Name), strings.ReplaceAll(v.command, "NODE", nodes[i].Name))
 		}
 	}
@@ -35,11 +37,6 @@ func Remedies(nodes []Node) (out []Remedy) {
 	}
 	if len(nodes) == 0 {
 		return out
-	}
-	if n, ok := first(func(n Node) bool { return n.nearest() != nil }); ok {
-		near := n.nearest()
-		add(fmt.Sprintf("free a GPU in another mode: %s on %s has the fewest holders (%s). The GPU is then switched for this pod automatically.",
-			near.GPU, n.Name, strings.Join(NamesOf(near.Holders), "; ")), "")
 	}
 	if n, ok := first(func(n Node) bool { return (n.Verdict == Full || n.Verdict == NotTogether) && len(n.Free) > 0 }); ok {
 		add(fmt.Sprintf("or ask for what is free now: %s on %s.", strings.Join(FreeTexts(n.Free[:min(len(n.Free), maxNames)]), " or "), n.Name), "")
@@ -73,39 +70,38 @@ func FreeTexts(free []cluster.Fit) (out []string) {
 
 // helps reports whether the remedy of its verdict helps for a node.
 func (n Node) helps(counts Counts, nodes []Node) bool {
-	short := func(r Request) bool { return r.Verdict != Fits }
 	switch n.Verdict {
-	case Excluded: // the node has the devices. If they are held, it helps only if no other remedy does
-		last := counts[Excluded]+counts[Lacking] == len(nodes) && !slices.ContainsFunc(nodes, Node.freeButExcluded)
-		lacks := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict == Lacking })
-		return n.freeButExcluded() || last && len(n.Requests) > 0 && !lacks
 	case Lacking:
 		return counts[Lacking] == len(nodes)
-	case Full: // one holder is enough, unless all GPUs are in another mode
-		return slices.ContainsFunc(n.Requests, func(r Request) bool { return short(r) && (r.Nearest == nil || r.sameMode) })
 	case Tainted: // taints of rules have their own remedy
 		return slices.ContainsFunc(n.Requests, func(r Request) bool {
 			return len(r.Taints) > 0 && !slices.ContainsFunc(r.Taints, func(t cluster.Taint) bool { return len(t.Rules) > 0 })
 		})
-	case Fits, SelectorFails, Unclear, NotTogether, Switching, Unusable, Never:
+	case Fits, SelectorFails, Unclear, Full, NotTogether, Switching, Unusable, Excluded, Never:
 	}
 	return true
+}
+
+// opening returns how the pod can use an excluded node: the one with the fewest causes of those with free
+// devices, or of all of them if no other node has the devices.
+func opening(nodes []Node) (out []Remedy) {
+	excluded := lists.Filter(nodes, Node.freeButExcluded)
+	if len(excluded) == 0 && !slices.ContainsFunc(nodes, func(n Node) bool { return n.Verdict != Excluded && n.Verdict != Lacking }) {
+		excluded = lists.Filter(nodes, func(n Node) bool { return n.Verdict == Excluded && len(n.Requests) > 0 })
+	}
+	if len(excluded) == 0 {
+		return nil
+	}
+	n := slices.MinFunc(excluded, func(a, b Node) int { return len(a.causes) - len(b.causes) })
+	for _, c := range n.causes {
+		if c.remedy.Text != "" {
+			out = append(out, c.remedy)
+		}
+	}
+	return out
 }
 
 // freeButExcluded reports whether a node to which the pod has no access has free devices for it.
 func (n Node) freeButExcluded() bool {
 	return n.Verdict == Excluded && len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
-}
-
-// nearest returns the GPU in another mode with the fewest holders, or nil if freeing it would not help.
-func (n Node) nearest() *Nearest {
-	if n.excluded || n.Verdict == Never {
-		return nil
-	}
-	for _, r := range n.Requests {
-		if r.Verdict != Fits && r.Nearest != nil {
-			return r.Nearest
-		}
-	}
-	return nil
 }

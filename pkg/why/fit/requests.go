@@ -20,12 +20,16 @@ func (m *Model) judgeRequests(n *Node, node *corev1.Node, d *Demand) {
 	if n.Verdict != Fits || m.objects.Requesting == nil || all.Room(asks) {
 		return
 	}
-	n.Verdict, n.crowded = Excluded, true
-	reason := fmt.Sprintf("devices are free, but pods here request %s, and this one requests %s.", all, cluster.AmountsText(asks))
+	n.Verdict = Excluded
+	reason := fmt.Sprintf("devices are free, but pods here request %s, and this one requests %s", all, cluster.AmountsText(asks))
 	if pods := m.holdingLess(node.Name); len(pods) > 0 {
-		reason += " These request more than they hold: " + text.List(pods, maxNames) + "."
+		reason += ". These request more than they hold: " + text.List(pods, maxNames)
 	}
-	n.Reasons = append(n.Reasons, reason)
+	n.Reasons = append(n.Reasons, reason+".")
+	n.causes = []*Cause{{
+		about: "requests", text: "devices are free, but other pods request too much GPU memory or compute",
+		remedy: Remedy{"delete the pods on " + n.Name + " that request more than they hold, and create them again. How much all request:", "kubectl tranche node " + n.Name},
+	}}
 }
 
 // holdingLess returns the pods of a node that request more compute than their claims hold, or GPU memory

@@ -17,12 +17,12 @@ type Node struct {
 	Profile *cluster.Progress `json:"-"`
 	// switchTo is the profile of the switch that has tainted the node, if any.
 	switchTo *string
-	// cordoned is true if the node is cordoned, excluded if the pod cannot run there even without a
-	// switch.
-	cordoned, excluded bool
-	// unlisted is true if the pod requests GPU memory or compute and the node's status has neither,
-	// crowded if other pods request too much of it.
-	unlisted, crowded bool
+	// excluded is true if the pod cannot run there even without a switch.
+	excluded bool
+	// causes are why an excluded node excludes the pod, or what a lacking one lacks.
+	causes []*Cause
+	// way is how holders would make room, if it takes fewer of them here than on other nodes.
+	way *way
 }
 
 // Request is what a node has for one request.
@@ -41,14 +41,14 @@ type Request struct {
 	// Holders are the holders of the taken devices.
 	Holders []cluster.Holder `json:"holders,omitempty"`
 	Taints  []cluster.Taint  `json:"taints,omitempty"`
-	// InMode are the GPUs that claims keep in another mode, Nearest the one of them with the
-	// fewest claims.
-	InMode  []InMode `json:"gpusInOtherModes,omitempty"`
-	Nearest *Nearest `json:"nearestGPU,omitempty"`
+	// InMode are the GPUs that claims keep in another mode.
+	InMode []InMode `json:"gpusInOtherModes,omitempty"`
 	// switchTo is the profile of the switch that has tainted the devices, if any.
 	switchTo *string
-	// sameMode is true if some GPUs are in the required mode, or have no modes.
-	sameMode bool
+	// cause is why a lacking node has no such device.
+	cause *Cause
+	// ways are the taken devices.
+	ways []way
 }
 
 // InMode counts the GPUs that claims keep in a mode without the requested device. An AMD GPU is in one
@@ -57,12 +57,6 @@ type InMode struct {
 	Mode   string `json:"computePartition"`
 	GPUs   int    `json:"gpuCount"`
 	Claims int    `json:"claimCount"`
-}
-
-// Nearest is the GPU that the fewest claims keep in another mode.
-type Nearest struct {
-	GPU     string           `json:"gpuName"`
-	Holders []cluster.Holder `json:"holders"`
 }
 
 // Ask is a request of a claim.

@@ -37,25 +37,31 @@ func asked(d *cluster.Device, ch Choice) (amounts cluster.Amounts, missing []str
 	return amounts, missing
 }
 
-// unfitFor explains why a shared device can never satisfy a choice. It returns "" if it can.
-func unfitFor(d *cluster.Device, ch Choice) string {
+// limit is why a shared device can never satisfy a choice, with the most that it has of an amount.
+type limit struct {
+	text string
+	most resource.Quantity
+}
+
+// unfitFor explains why a shared device can never satisfy a choice. The text is empty if it can.
+func unfitFor(d *cluster.Device, ch Choice) limit {
 	amounts, missing := asked(d, ch)
 	switch {
 	case slices.Contains(missing, names.CapacityComputePercent):
-		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works"
+		return limit{text: "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works"}
 	case len(missing) > 0:
-		return fmt.Sprintf("it asks for %s, which such a share does not have", strings.Join(missing, " and "))
+		return limit{text: fmt.Sprintf("it asks for %s, which such a share does not have", strings.Join(missing, " and "))}
 	}
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		n, capacity := amounts[name], d.Capacity[resourceapi.QualifiedName(name)]
 		if policy := capacity.RequestPolicy; policy != nil && policy.ValidRange != nil && policy.ValidRange.Max != nil && n.Cmp(*policy.ValidRange.Max) > 0 {
-			return fmt.Sprintf("it asks for %s, and the node's settings allow %s for a share", amount(name, n), amount(name, *policy.ValidRange.Max))
+			return limit{fmt.Sprintf("it asks for %s, and the node's settings allow %s for a share", amount(name, n), amount(name, *policy.ValidRange.Max)), *policy.ValidRange.Max}
 		}
 		if n.Cmp(capacity.Value) > 0 {
-			return fmt.Sprintf("it asks for %s, and a device has %s for all its shares", amount(name, n), amount(name, capacity.Value))
+			return limit{fmt.Sprintf("it asks for %s, and a device has %s for all its shares", amount(name, n), amount(name, capacity.Value)), capacity.Value}
 		}
 	}
-	return ""
+	return limit{}
 }
 
 // amount describes an amount in words.
@@ -66,9 +72,12 @@ func amount(name string, q resource.Quantity) string {
 // addShare counts a shared device without taints.
 func (s *supply) addShare(d *cluster.Device) {
 	s.shared = true
-	if why := unfitFor(d, s.Choice); why != "" {
+	if why := unfitFor(d, s.Choice); why.text != "" {
 		s.unfit++
-		s.unfitFor = lists.Union(s.unfitFor, why)
+		s.unfitFor = lists.Union(s.unfitFor, why.text)
+		if s.limit.text == "" || why.most.Cmp(s.limit.most) > 0 {
+			s.limit = why
+		}
 		return
 	}
 	amounts, _ := asked(d, s.Choice)
@@ -77,11 +86,11 @@ func (s *supply) addShare(d *cluster.Device) {
 	case !held && len(d.Pool.Short(d, d.Pool.Taken)) > 0:
 		s.taken++
 		s.otherwise++
-		s.holders = append(s.holders, d.Pool.InTheWay(d)...)
+		s.take(d, d.Pool.InTheWay(d))
 	case short:
 		s.taken++
 		s.short++
-		s.holders = append(s.holders, d.Holders...)
+		s.take(d, d.Holders)
 	default:
 		s.free++
 	}

@@ -33,15 +33,21 @@ type supply struct {
 	otherwise, short int
 	left             map[string]resource.Quantity
 	unfitFor         []string
+	limit            limit
 	holders          []cluster.Holder
-	taints           []cluster.Taint
+	// passed is the largest number of selectors that a device passes, and nearly are the devices that pass
+	// so many.
+	passed int
+	nearly []*cluster.Device
+	// ways are the taken devices.
+	ways   []way
+	taints []cluster.Taint
 	// switchTo is the profile of the switch that has tainted devices, if any.
 	switchTo *string
 	// gpus is the number of GPUs with such devices. inMode counts those that claims keep in a mode without
-	// them. nearest is the one of these with the fewest holders.
-	gpus    int
-	inMode  []InMode
-	nearest *Nearest
+	// them.
+	gpus   int
+	inMode []InMode
 }
 
 // supplyOf counts the devices of a node for a choice. If enough is true, it stops when the node does not
@@ -58,9 +64,12 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice, enou
 			if !d.On(node) {
 				continue
 			}
-			if ok, err := m.wanted(ctx, d, ch); err != nil {
+			passed, ok, err := m.passes(ctx, d, ch)
+			if err != nil {
 				return s, err
-			} else if !ok {
+			}
+			s.compare(d, passed)
+			if !ok {
 				continue
 			}
 			modes[p] = lists.Union(modes[p], d.Mode())
@@ -76,11 +85,21 @@ func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice, enou
 	return s, nil
 }
 
+// compare notes a device that passes so many selectors.
+func (s *supply) compare(d *cluster.Device, passed int) {
+	if passed > s.passed {
+		s.passed, s.nearly = passed, nil
+	}
+	if passed == s.passed && passed > 0 {
+		s.nearly = append(s.nearly, d)
+	}
+}
+
 // count counts a device. empty are the counters that the devices before it would consume of an empty
 // pool.
 func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
 	s.places++
-	fitsEmpty := len(d.Pool.Short(d, empty)) == 0 && (!d.Shared() || unfitFor(d, s.Choice) == "")
+	fitsEmpty := len(d.Pool.Short(d, empty)) == 0 && (!d.Shared() || unfitFor(d, s.Choice).text == "")
 	if fitsEmpty || s.AdminAccess {
 		s.most++
 		empty.Add(d.Consumes)
@@ -97,11 +116,17 @@ func (m *Model) count(s *supply, d *cluster.Device, empty gpu.Counters) {
 	case d.Held() || len(d.Pool.Short(d, d.Pool.Taken)) > 0:
 		s.taken++
 		if !m.brief {
-			s.holders = append(s.holders, d.Pool.InTheWay(d)...)
+			s.take(d, d.Pool.InTheWay(d))
 		}
 	default:
 		s.free++
 	}
+}
+
+// take notes the holders that keep a device from being allocated.
+func (s *supply) take(d *cluster.Device, holders []cluster.Holder) {
+	s.holders = append(s.holders, holders...)
+	s.ways = append(s.ways, way{devices: []string{d.Name}, holders: cluster.AddHolders(nil, holders...)})
 }
 
 // untolerated returns the taints of a device that are not tolerated.
@@ -163,6 +188,8 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 	switch {
 	case m.brief:
 		return ""
+	case s.places == 0 && s.passed > 0:
+		return m.lack(node, s).String()
 	case s.places == 0:
 		return m.lackText(node, s)
 	case s.places == s.unfit:
@@ -196,10 +223,11 @@ const shareClass = "-share.tranche.dev"
 
 // lackText describes what a node has instead of the requested device.
 func (m *Model) lackText(node *corev1.Node, s *supply) string {
-	out, offers := "no such device here", m.offers(node)
+	share := len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass)
+	out, offers := "no such device here", m.offers(node, share)
 	far := m.Progress(node.Name)
 	switch {
-	case len(s.Amounts) > 0 || strings.HasSuffix(s.Class, shareClass):
+	case share:
 		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events"
 	case far != nil && far.Restricts():
 		out = "the node follows profile " + far.Applied.ProfileName + ", which offers no such device"

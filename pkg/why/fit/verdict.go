@@ -47,9 +47,9 @@ var verdicts = []verdict{
 		`correct the selector: an error in it ends every attempt to schedule the pod. Attributes that some devices lack are read with .?name.orValue("").`, ""},
 	{Unclear, "", "undecided", "", ""},
 	{Full, names.EventDevicesHeld, "full",
-		"wait until one of the holders ends, or delete one of them: this pod then gets the device automatically.", ""},
+		"wait until holders end: this pod then gets its devices automatically.", ""},
 	{NotTogether, names.EventDevicesNotTogether, "without room for everything at once",
-		"wait until holders end, or ask for less at once, or drop the constraint, if the program does not need it.", ""},
+		"ask for less at once, or drop the constraint, if the program does not need it; or wait until holders end.", ""},
 	{Switching, names.EventNodesSwitching, "being switched to another profile",
 		"wait until the switch of NODE ends. To see its progress:", "kubectl tranche switches NODE"},
 	{Tainted, names.EventDevicesTainted, "tainted",
@@ -57,11 +57,11 @@ var verdicts = []verdict{
 	{Unusable, names.EventGPUsUnusable, "without usable GPUs",
 		"the node's events explain why its GPUs cannot be used:", "kubectl describe node NODE"},
 	{Excluded, names.EventNodesExcluded, "not open to this pod",
-		"NODE has the devices: allow the pod to run there (its nodeSelector, affinity, tolerations, volumes and requests).", ""},
+		"", ""},
 	{Never, names.EventTooMuchForANode, "too small even if empty",
-		"ask for less in one pod, or drop the constraint between its requests, if the program does not need it.", ""},
+		"waiting does not help: ask for less in one pod, or drop the constraint between its requests, if the program does not need it.", ""},
 	{Lacking, names.EventNoSuchDevice, "without such a device",
-		"ask for something that a node has, or add a node whose GPUs have it. What there is:", "kubectl tranche"},
+		"waiting does not help: ask for something that a node has, or add a node whose GPUs have it. What there is:", "kubectl tranche"},
 }
 
 // IsEvent reports whether a reason is that of an event on a pod that waits for devices.
@@ -98,18 +98,6 @@ func (c Counts) Event(certain bool) string {
 		return names.EventNoSuchDevice
 	}
 	return ""
-}
-
-// String returns how many nodes fit, and why the others do not: "0 of 3 nodes fit: 2 full, 1 tainted".
-func (c Counts) String() string { return c.text(nil) }
-
-// Summary returns the same as Counts.String, with the names of nodes.
-func Summary(nodes []Node) string {
-	named := map[Verdict][]string{}
-	for _, n := range nodes {
-		named[n.Verdict] = append(named[n.Verdict], n.Name)
-	}
-	return CountsOf(nodes).text(named)
 }
 
 const maxNodes = 3
@@ -150,9 +138,4 @@ func Sorted(nodes []Node) []Node {
 		return slices.IndexFunc(verdicts, func(v verdict) bool { return v.Verdict == n.Verdict })
 	}
 	return slices.SortedStableFunc(slices.Values(nodes), func(a, b Node) int { return index(a) - index(b) })
-}
-
-// Note returns the text of an event on a waiting pod. It names no node, and nothing of another namespace.
-func Note(pod string, asks []Ask, counts Counts) string {
-	return fmt.Sprintf("Waits for %s: %s. For details: kubectl tranche why %s", Asked(asks), counts, pod)
 }

@@ -200,6 +200,7 @@ func (o *Objects) pending(n int, now time.Time) {
 		o.Claims = append(o.Claims, c)
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: people[i].namespace, Name: pod, CreationTimestamp: metav1.NewTime(now.Add(time.Duration(-i*i*47-3) * time.Minute))}}
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(pod + "-gpu-x7k2p")}}
+		p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}}
 		p.Status.Phase = corev1.PodPending
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 			Message: fmt.Sprintf("0/%d nodes are available: %d cannot allocate all claims. still not schedulable, preemption: 0/%[1]d nodes are available: %[1]d Preemption is not helpful for scheduling.", n, n)}}

@@ -15,13 +15,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -229,4 +232,25 @@ func TestSwitch(t *testing.T) {
 		assert.Equal(t, freed, gpu.OfDevice(grant.Result.Devices.Results[0].Device))
 	}
 	assert.Nil(t, c.ask(amd, half))
+}
+
+// TestNodeOverlay: Karpenter is told what Tranche writes into the status of such a node.
+func TestNodeOverlay(t *testing.T) {
+	data, err := os.ReadFile("migrate/eks/karpenter/nodeoverlay.yaml")
+	require.NoError(t, err)
+	var overlay struct {
+		Spec struct {
+			Capacity corev1.ResourceList `json:"capacity"`
+		} `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal(data, &overlay))
+	inventory, err := models.LoadInventory("p4d.24xlarge")
+	require.NoError(t, err)
+	gpus := inventory.Hardware("")
+	want := noderesources.Of(gpus).List()
+	want["nvidia.com/gpu"] = *resource.NewQuantity(int64(7*len(gpus)), resource.DecimalSI)
+	require.Len(t, overlay.Spec.Capacity, len(want))
+	for name, quantity := range want {
+		assert.True(t, quantity.Equal(overlay.Spec.Capacity[name]), "%s: %s", name, quantity.String())
+	}
 }

@@ -43,7 +43,7 @@ func (o *options) complete(root *cobra.Command) {
 	}
 	flags := map[string]completion{
 		"node":      o.completing(math.MaxInt, o.nodesOf),
-		"inventory": fixed(models.InventoryNames()...),
+		"inventory": fixed(slices.Concat(models.InventoryNames(), models.InstanceTypes())...),
 		"sort-by":   fixed("name", "memory", "compute", "power"),
 	}
 	var walk func(*cobra.Command)

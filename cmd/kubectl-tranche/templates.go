@@ -28,6 +28,9 @@ const templatesExamples = `  # Print what a node with eight H100 will publish
   # With the partitions and shares of a PartitionProfile
   kubectl tranche templates --inventory h100x8 --profile profile.yaml
 
+  # An instance type of AWS, Google Cloud or Azure
+  kubectl tranche templates --inventory p5.48xlarge
+
   # A machine of your own
   echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
   kubectl tranche templates --inventory machine.yaml
@@ -42,7 +45,8 @@ hardware or a cluster: as templates for an autoscaler, or to check a profile.
 
 The inventory is one of
 %s
-or a file as in the example, with GPUs of the models
+or an instance type, such as p5.48xlarge, a3-highgpu-8g or
+Standard_ND96isr_H100_v5, or a file as in the example, with GPUs of the models
 %s
 
 An A30 or A100 offers partitions with migMode: enabled in the file, otherwise
@@ -76,7 +80,7 @@ func newTemplatesCommand(all *options) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.print(all.out, outputOf(cmd)) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.inventory, "inventory", "", "inventory: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
+	flags.StringVar(&o.inventory, "inventory", "", "inventory: a name, an instance type, or a file with the GPUs (a path with a slash, or ending in .yaml)")
 	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
 	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
 	flags.StringSliceVar(&o.resources, "extended-resource", nil, "extended resource that devices of its vendor serve, as the profile says, as in the plugin; repeatable")

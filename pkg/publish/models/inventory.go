@@ -140,8 +140,9 @@ func InventoryNames() []string {
 }
 
 // LoadInventory reads an inventory: a path (anything with a slash or ending
-// in .yaml), the name of a file <name>.yaml in one of the folders, or a
-// built-in name. A folder's file wins over a built-in of the same name.
+// in .yaml), the name of a file <name>.yaml in one of the folders, a
+// built-in name, or an instance type of a cloud. A folder's file wins over
+// others of the same name.
 func LoadInventory(nameOrPath string, dirs ...string) (*Inventory, error) {
 	data, err := readInventory(nameOrPath, dirs)
 	if err != nil {
@@ -175,13 +176,16 @@ func readInventory(nameOrPath string, dirs []string) ([]byte, error) {
 			return nil, fmt.Errorf("inventory: %w", err)
 		}
 	}
+	if data := ofInstanceType(nameOrPath); data != nil {
+		return data, nil
+	}
 	data, err := builtIn.ReadFile(path.Join("inventories", nameOrPath+".yaml"))
 	if err != nil {
 		where := ""
 		if len(dirs) > 0 {
 			where = fmt.Sprintf(", or put %s.yaml into %s", nameOrPath, strings.Join(dirs, " or "))
 		}
-		return nil, fmt.Errorf("unknown inventory %q: choose one of %s%s", nameOrPath, strings.Join(InventoryNames(), ", "), where)
+		return nil, fmt.Errorf("unknown inventory %q: choose one of %s, or an instance type like p5.48xlarge%s", nameOrPath, strings.Join(InventoryNames(), ", "), where)
 	}
 	return data, nil
 }

@@ -142,7 +142,7 @@ func TestWhereInventoriesAreFound(t *testing.T) {
 	assert.Len(t, inv.GPUs, 1, "a folder's file wins")
 
 	_, err = LoadInventory("h100", dir)
-	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(InventoryNames(), ", ")+`, or put h100.yaml into `+dir)
+	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(InventoryNames(), ", ")+`, or an instance type like p5.48xlarge, or put h100.yaml into `+dir)
 	_, err = LoadInventory("", dir)
 	assert.ErrorContains(t, err, "choose one of a100-40x8")
 	_, err = LoadInventory(filepath.Join(dir, "none.yaml"))

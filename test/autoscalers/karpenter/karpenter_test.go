@@ -7,8 +7,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	karpenter "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
@@ -86,6 +91,95 @@ func TestNoScaleUp(t *testing.T) {
 	results = c.schedule()
 	assert.Empty(t, results.NewNodeClaims)
 	require.Len(t, results.PodErrors, 1)
+}
+
+// Claims that say more than a class.
+func TestRequests(t *testing.T) {
+	one := func(name, class string) resourceapi.DeviceRequest {
+		r := nodes.Claim(namespace, name, class).Spec.Devices.Requests[0]
+		r.Name = name
+		return r
+	}
+	parent := ptr.To(resourceapi.FullyQualifiedName(nodes.Driver + "/parentUUID"))
+	for _, test := range []struct {
+		name  string
+		claim resourceapi.DeviceClaim
+		// cheapest model of the new node; empty: no node is added
+		want string
+	}{
+		{"a partition, else a whole GPU", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+			Name: "device", FirstAvailable: []resourceapi.DeviceSubRequest{
+				{Name: "part", DeviceClassName: half, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
+				{Name: "whole", DeviceClassName: whole, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
+			},
+		}}}, "l4x4"},
+		{"two partitions of one GPU", resourceapi.DeviceClaim{
+			Requests:    []resourceapi.DeviceRequest{one("a", half), one("b", smallest)},
+			Constraints: []resourceapi.DeviceConstraint{{MatchAttribute: parent}},
+		}, "h100x8"},
+		{"partitions of two GPUs", resourceapi.DeviceClaim{
+			Requests:    []resourceapi.DeviceRequest{one("a", half), one("b", smallest)},
+			Constraints: []resourceapi.DeviceConstraint{{DistinctAttribute: parent}},
+		}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster(t, []string{"l4x4", "h100x8"}, supportDRA)
+			c.podWith(resourceapi.ResourceClaimSpec{Devices: test.claim}, nil)
+			results := c.schedule()
+			if test.want == "" {
+				assert.Empty(t, results.NewNodeClaims)
+				return
+			}
+			require.Empty(t, results.PodErrors)
+			assert.Equal(t, []string{test.want}, modelsOf(results))
+		})
+	}
+}
+
+// Requests of GPU memory and compute beside a claim add a node if Karpenter knows that it has
+// them, from the cloud or from a NodeOverlay. They alone add none.
+func TestGPUResources(t *testing.T) {
+	inNode := corev1.ResourceList{"tranche.dev/gpu-compute": resource.MustParse("8k"), "tranche.dev/gpu-memory": resource.MustParse("637Gi")}
+	inPod := corev1.ResourceList{"tranche.dev/gpu-compute": resource.MustParse("142"), "tranche.dev/gpu-memory": resource.MustParse("9Gi")}
+	for _, test := range []struct {
+		name                      string
+		cloud, overlay, templates bool
+		added                     int
+	}{
+		{"nobody knows the resources", false, false, true, 0},
+		{"the cloud has them", true, false, true, 1},
+		{"a NodeOverlay has them", false, true, true, 1},
+		{"there are no templates of slices", false, true, false, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster(t, []string{"h100x8"}, supportDRA, "--feature-gates=NodeOverlay=true")
+			if test.cloud {
+				maps.Copy(c.cloud.types[0].Capacity, inNode)
+			}
+			if !test.templates {
+				c.cloud.types[0].DynamicResources = cloudprovider.DynamicResources{}
+			}
+			if test.overlay {
+				o := &v1alpha1.NodeOverlay{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}}
+				o.Spec.Capacity = inNode
+				o.Spec.Requirements = []v1alpha1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"h100x8"}}}
+				c.overlay(o)
+			}
+			c.podWith(nodes.Claim(namespace, "", smallest).Spec, inPod)
+			results := c.schedule()
+			require.Len(t, results.NewNodeClaims, test.added)
+			if test.added == 0 {
+				return
+			}
+			claim := results.NewNodeClaims[0].ToNodeClaim()
+			_, ok := lifecycle.RequestedResourcesRegistered(&corev1.Node{Status: corev1.NodeStatus{Allocatable: capacity()}}, claim)
+			assert.False(t, ok, "the plugin has written nothing yet")
+			allocatable := capacity()
+			maps.Copy(allocatable, inNode)
+			missing, ok := lifecycle.RequestedResourcesRegistered(&corev1.Node{Status: corev1.NodeStatus{Allocatable: allocatable}}, claim)
+			assert.True(t, ok, missing)
+		})
+	}
 }
 
 // Free devices of a node are used before a node is added.

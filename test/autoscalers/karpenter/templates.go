@@ -9,7 +9,8 @@ import (
 )
 
 // Templates are the same slices as a cloud provider returns them in
-// InstanceType.DynamicResources.ResourceSliceTemplates.
+// InstanceType.DynamicResources.ResourceSliceTemplates. Each instance type needs another name of
+// the pool (`kubectl tranche templates --node-name`): Karpenter compares devices by it.
 func Templates(slices []resourceapi.ResourceSlice) []*cloudprovider.ResourceSliceTemplate {
 	var all []*cloudprovider.ResourceSliceTemplate
 	for _, slice := range slices {

@@ -39,6 +39,21 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 	p.nothingShared(m)
 }
 
+// Prepare returns the record before its first attempt, also if it waits and tries again.
+func TestRecordBeforeTheFirstAttempt(t *testing.T) {
+	p, _, ready := slowPlace(t, 1)
+	m := p.start()
+	close(ready)
+	c := claims.ShareClaim("a", claims.MemoryShare(0), "50Gi")
+	record, before, err := m.Prepare(t.Context(), c)
+	require.NoError(t, err)
+	assert.Equal(t, ledger.Prepared, record.State)
+	assert.Zero(t, before)
+	_, before, err = m.Prepare(t.Context(), c)
+	require.NoError(t, err)
+	assert.Equal(t, ledger.Prepared, before.State)
+}
+
 // slowPlace is a node on which daemons are ready when ready is closed. started tells
 // of each that is waited for.
 func slowPlace(t *testing.T, gpus int) (p *place, started chan struct{}, ready chan struct{}) {

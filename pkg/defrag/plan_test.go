@@ -294,7 +294,7 @@ func TestImpossible(t *testing.T) {
 		want   string
 	}{
 		"more GPUs than a node has": {whole, 9, func(*corev1.Pod) {}, "it asks for 9 devices at once, and the largest node has 1"},
-		"more CPUs than a node has": {whole, 1, request(corev1.ResourceCPU, "500"), "the nodes with such devices do not admit the pod: the pod asks for 500 of cpu, and the largest of them has 64"},
+		"more CPUs than a node has": {whole, 1, request(corev1.ResourceCPU, "500"), "the nodes with such devices do not admit the pod: the pod asks for more cpu (500) than the largest of them has (64)"},
 		"no such node": {whole, 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} },
 			"the nodes with such devices do not admit the pod: the pod asks for nodes with the label x=y"},
 		"two large partitions of one GPU": {"gpu-mig-4g-40gb.tranche.dev", 2, func(*corev1.Pod) {}, "it asks for 2 devices at once, and the largest node has 1"},

@@ -66,7 +66,7 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 			n.exclude(fmt.Sprintf("the pod asks for %s of %s, and the node has %s in total", asks.String(), name, have.String()),
 				Remedy{Text: fmt.Sprintf("request less %s, or add a larger node: waiting does not help.", name)})
 			c := n.causes[len(n.causes)-1]
-			c.about, c.most, c.text = string(name), have, fmt.Sprintf("the pod asks for %s of %s, and the largest of them has %s", asks.String(), name, have.String())
+			c.about, c.most, c.text = string(name), have, fmt.Sprintf("the pod asks for more %s (%s) than the largest of them has (%s)", name, asks.String(), have.String())
 		}
 	}
 	asks, all := cluster.RequestsOf(pod), cluster.RequestedOn(node, nil)

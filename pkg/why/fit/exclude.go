@@ -63,7 +63,7 @@ func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		have, known := node.Status.Allocatable[name]
 		if asks := requests[name]; known && asks.Cmp(have) > 0 {
-			n.exclude(fmt.Sprintf("the pod asks for %s of %s, and the node has %s in total", asks.String(), name, have.String()),
+			n.exclude(fmt.Sprintf("the pod asks for more %s (%s) than the node has (%s)", name, asks.String(), have.String()),
 				Remedy{Text: fmt.Sprintf("request less %s, or add a larger node: waiting does not help.", name)})
 			c := n.causes[len(n.causes)-1]
 			c.about, c.most, c.text = string(name), have, fmt.Sprintf("the pod asks for more %s (%s) than the largest of them has (%s)", name, asks.String(), have.String())

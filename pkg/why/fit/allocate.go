@@ -60,6 +60,9 @@ func (m *Model) allocate(ctx context.Context, held structured.AllocatedState, pu
 	case err != nil:
 		return nil, fmt.Errorf("the scheduler's allocator failed: %w", err)
 	}
+	if len(results) > 0 {
+		devices = []string{} // claims without requests fit
+	}
 	for _, r := range results {
 		for _, device := range r.Devices.Results {
 			devices = append(devices, device.Device)

@@ -134,26 +134,31 @@ func (r *reportRun) write(ctx context.Context, out io.Writer, v versions) error 
 	r.to = tar.NewWriter(compressed)
 	progress := read.ProgressOf(ctx)
 	defer progress.Done()
+	return errors.Join(r.files(ctx, v), r.to.Close(), compressed.Close())
+}
+
+func (r *reportRun) files(ctx context.Context, v versions) error {
 	document, err := documentOf(v)
-	if err == nil {
-		var b bytes.Buffer
-		if err = picture.WriteYAML(&b, document); err == nil {
-			err = r.add("versions.yaml", b.Bytes())
-		}
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.objects(ctx)
+	var b bytes.Buffer
+	if err := picture.WriteYAML(&b, document); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.logs(ctx)
+	if err := r.add("versions.yaml", b.Bytes()); err != nil {
+		return err
 	}
-	if err == nil {
-		err = ctx.Err()
+	if err := r.objects(ctx); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.add("unread.txt", []byte(strings.Join(append(r.unread, ""), "\n")))
+	if err := r.logs(ctx); err != nil {
+		return err
 	}
-	return errors.Join(err, r.to.Close(), compressed.Close())
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.add("unread.txt", []byte(strings.Join(append(r.unread, ""), "\n")))
 }
 
 // add adds a file. Of a file that is too long, the end is kept.

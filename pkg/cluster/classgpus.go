@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"path"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
@@ -83,8 +82,8 @@ var identities = []resourceapi.QualifiedName{
 // singles reports whether selectors can choose a device and not another of its kind.
 func singles(selectors []resourceapi.DeviceSelector) bool {
 	return slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
-		return s.CEL != nil && slices.ContainsFunc(identities, func(name resourceapi.QualifiedName) bool {
-			return strings.Contains(s.CEL.Expression, path.Base(string(name)))
+		return s.CEL != nil && slices.ContainsFunc(NamesIn(s.CEL.Expression), func(name string) bool {
+			return slices.ContainsFunc(identities, func(q resourceapi.QualifiedName) bool { return path.Base(string(q)) == name })
 		})
 	})
 }

@@ -76,7 +76,7 @@ func (p *Pool) hardware(known []gpu.GPU) (found *gpu.GPU, model string) {
 	var plain gpu.GPU
 	partitionable := false
 	for _, d := range p.Devices {
-		plain = gpu.GPU{Vendor: gpu.Vendor(d.text("vendor")), ProductName: d.text("productName"), PCIAddress: d.text(string(deviceattribute.StandardDeviceAttributePCIBusID))}
+		plain = gpu.GPU{Vendor: d.Vendor(), ProductName: d.text("productName"), PCIAddress: d.text(string(deviceattribute.StandardDeviceAttributePCIBusID))}
 		partitionable = partitionable || d.Profile != "" || ptr.Deref(d.attribute(names.AttributePartitionable).BoolValue, false)
 	}
 	if !partitionable {

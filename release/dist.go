@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -115,7 +117,7 @@ func (d *dist) writeImage(ctx context.Context, of, file string) error {
 		if bill.Packages, err = packagesOf(of, architecture); err != nil {
 			return err
 		}
-		if err := d.writeBill(strings.TrimSuffix(filepath.Base(file), ".tar")+"-linux-"+architecture+".cdx.json", bill); err != nil {
+		if err := d.writeBill(billOf(file, architecture), bill); err != nil {
 			return err
 		}
 	}
@@ -124,6 +126,22 @@ func (d *dist) writeImage(ctx context.Context, of, file string) error {
 		return err
 	}
 	return image.Atomically(file, func(w io.Writer) error { return artifact.WriteLayout(w, index, tag) })
+}
+
+// billOf is the path of an image's bill of materials.
+func billOf(imageFile, architecture string) string {
+	return strings.TrimSuffix(imageFile, ".tar") + "-linux-" + architecture + ".cdx.json"
+}
+
+// sbomsOf are lines with an image of one architecture, by digest, and its bill of materials.
+func sbomsOf(all []artifact.Pushed, files map[string]string) string {
+	var out strings.Builder
+	for _, one := range all {
+		for _, architecture := range slices.Sorted(maps.Keys(one.Platforms)) {
+			fmt.Fprintf(&out, "%s %s\n", one.Platforms[architecture], billOf(files[one.Image], architecture))
+		}
+	}
+	return out.String()
 }
 
 // writeClients writes an archive of kubectl-tranche for each platform, its bill of
@@ -144,7 +162,7 @@ func (d *dist) writeClients(ctx context.Context) error {
 		}
 	}
 	// The modules hardly differ between platforms.
-	err := d.writeBill(fmt.Sprintf("kubectl-tranche-%s.cdx.json", d.of.AppVersion), sbom.Subject{
+	err := d.writeBill(filepath.Join(d.out, fmt.Sprintf("kubectl-tranche-%s.cdx.json", d.of.AppVersion)), sbom.Subject{
 		Type: cdx.ComponentTypeApplication, Name: "kubectl-tranche-" + d.of.AppVersion, Version: d.of.AppVersion,
 		Programs: []string{filepath.Join(d.programs, "linux-amd64", "kubectl-tranche")},
 	})
@@ -224,7 +242,7 @@ func writeZip(w io.Writer, entries []image.Entry) error {
 }
 
 func (d *dist) writeBill(file string, of sbom.Subject) error {
-	return image.Atomically(filepath.Join(d.out, file), func(w io.Writer) error { return sbom.Write(w, of) })
+	return image.Atomically(file, func(w io.Writer) error { return sbom.Write(w, of) })
 }
 
 // writeChecksums writes SHA256SUMS, which `sha256sum --check` reads.

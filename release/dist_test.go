@@ -138,9 +138,22 @@ func TestPush(t *testing.T) {
 	pushed, err := artifact.Push(t.Context(), to, chartFile(d.out, d.of), imageFiles(d.out, d.of))
 	require.NoError(t, err)
 	require.Len(t, pushed, 3)
-	assert.Contains(t, pushed[0], to+"/tranche:"+d.of.AppVersion+"@sha256:")
-	assert.Contains(t, pushed[1], to+"/tranche-simulated-driver:"+d.of.AppVersion+"@sha256:")
-	assert.Contains(t, pushed[2], to+"/charts/tranche:"+d.of.Version+"@sha256:")
+	assert.Contains(t, pushed[0].Reference, to+"/tranche:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[1].Reference, to+"/tranche-simulated-driver:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[2].Reference, to+"/charts/tranche:"+d.of.Version+"@sha256:")
+
+	sboms := strings.Split(strings.TrimSpace(sbomsOf(pushed, imageFiles(d.out, d.of))), "\n")
+	require.Len(t, sboms, 4)
+	for i, line := range sboms {
+		reference, file, _ := strings.Cut(line, " ")
+		assert.Contains(t, file, []string{"-image-linux-amd64.", "-image-linux-arm64."}[i%2])
+		assert.Equal(t, i > 1, strings.Contains(file, "simulated-driver"))
+		require.FileExists(t, file)
+		parsed, err := name.NewDigest(reference)
+		require.NoError(t, err)
+		_, err = remote.Image(parsed)
+		require.NoError(t, err)
+	}
 
 	assertImage(t, to+"/tranche:"+d.of.AppVersion, append([]string{"debian/libc6", "debian/gcc-12-base", "debian/base-files", "licenses/LICENSE", "licenses/" + notices.FileName}, programs...))
 	assertImage(t, to+"/tranche-simulated-driver:"+d.of.AppVersion, []string{

@@ -84,7 +84,7 @@ func newDistCommand() *cobra.Command {
 }
 
 func newPushCommand() *cobra.Command {
-	var folder, chart, registry string
+	var folder, chart, registry, sboms string
 	cmd := &cobra.Command{
 		Use:   "push --registry NAME",
 		Short: "Push images and chart of dist/, and print their names with digests",
@@ -95,14 +95,21 @@ func newPushCommand() *cobra.Command {
 				return err
 			}
 			pushed, err := artifact.Push(cmd.Context(), registry, chartFile(folder, of), imageFiles(folder, of))
-			for _, name := range pushed {
-				fmt.Fprintln(cmd.OutOrStdout(), name)
+			if err != nil {
+				return err
 			}
-			return err
+			for _, one := range pushed {
+				fmt.Fprintln(cmd.OutOrStdout(), one.Reference)
+			}
+			if sboms == "" {
+				return nil
+			}
+			return os.WriteFile(sboms, []byte(sbomsOf(pushed, imageFiles(folder, of))), 0o644) //nolint:gosec // public
 		},
 	}
 	cmd.Flags().StringVar(&folder, "dist", "dist", "folder that `release dist` has written")
 	cmd.Flags().StringVar(&chart, "chart", "deployments/helm/tranche", "folder of the chart")
+	cmd.Flags().StringVar(&sboms, "sboms", "", "file to write: a line for each image of one architecture, and the path of its SBOM")
 	cmd.Flags().StringVar(&registry, "registry", "", "registry and path, such as ghcr.io/tranche-dev")
 	_ = cmd.MarkFlagRequired("registry")
 	return cmd

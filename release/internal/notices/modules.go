@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -60,10 +59,13 @@ func OfPrograms(ctx context.Context, sources string, programs ...string) ([]Modu
 		}
 		found := map[string]string{}
 		for _, m := range modules {
+			if m.Path == StandardLibrary {
+				m.Version = info.GoVersion
+			}
 			m, found[m.Path] = join(all[m.Path], m), m.Version
 			all[m.Path] = m
 		}
-		for _, linked := range append(info.Deps, &debug.Module{Path: StandardLibrary, Version: info.GoVersion}) {
+		for _, linked := range info.Deps {
 			if linked.Replace != nil {
 				linked = linked.Replace
 			}
@@ -104,7 +106,8 @@ func buildOf(info *buildinfo.BuildInfo) Build {
 	return b
 }
 
-// OfBuild returns the modules that a program is linked from if it is built from the sources in a folder.
+// OfBuild returns the modules that a program is linked from if it is built from the sources in a folder. The
+// standard library has no version.
 func OfBuild(ctx context.Context, sources string, of Build) ([]Module, error) {
 	packages, err := list(ctx, sources, of)
 	if err != nil {
@@ -142,43 +145,31 @@ func sorted(modules map[string]Module) (all []Module) {
 // linked is a package that is linked: its folder, and its module's.
 type linked struct{ module, version, folder, root string }
 
-// list returns the packages of other modules, and one for the standard library.
+// list returns the packages of other modules, and the root of the standard library for each of its packages.
 func list(ctx context.Context, sources string, of Build) ([]linked, error) {
-	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{$.Dir}} {{.Dir}}{{end}}{{end}}`
+	const format = "{{if .Standard}}{{.Root}}{{end}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{$.Dir}}\t{{.Dir}}{{end}}{{end}}"
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags", of.Tags, "-f", format, of.Package)
 	cmd.Dir = sources
 	cmd.Env = append(os.Environ(), "GOOS="+of.System, "GOARCH="+of.Architecture, "CGO_ENABLED=0")
 	if of.CGO {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 	}
-	out, err := output(cmd)
-	if err != nil {
-		return nil, err
-	}
-	goroot := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION")
-	goroot.Dir = sources
-	toolchain, err := output(goroot)
-	if err != nil {
-		return nil, err
-	}
-	root, version, _ := strings.Cut(strings.TrimSpace(toolchain), "\n")
-	all := []linked{{StandardLibrary, version, root, root}}
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 4 {
-			all = append(all, linked{f[0], f[1], f[2], f[3]})
-		}
-	}
-	return all, nil
-}
-
-func output(cmd *exec.Cmd) (string, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return string(out), nil
+	var all []linked
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimRight(line, "\n")
+		if f := strings.Split(line, "\t"); len(f) == 4 {
+			all = append(all, linked{f[0], f[1], f[2], f[3]})
+		} else if line != "" {
+			all = append(all, linked{StandardLibrary, "", line, line})
+		}
+	}
+	return all, nil
 }
 
 // Names of files with licences, and of those that licences ask to pass on.

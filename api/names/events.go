@@ -174,7 +174,7 @@ const (
 	EventEvictedForSwitch = "EvictedForSwitch"
 	// EventAnnotationIgnored (Warning, on the pod): KAI's annotation gives the pod no GPU,
 	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
-	// was created, or because annotations of KAI 0.18 are not translated.
+	// was created.
 	EventAnnotationIgnored = "AnnotationIgnored"
 	// EventDevicesHeld (Warning, on the pod): claims hold all its devices.
 	EventDevicesHeld = "DevicesHeld"

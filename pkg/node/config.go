@@ -59,7 +59,7 @@ type Config struct {
 	GPUNodes client.GPUNodes `json:"-"`
 	// MemoryModes allows changes of AMD's memory mode, which reload the driver.
 	MemoryModes bool
-	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery.
+	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery and AMD's node labeller.
 	NodeLabels bool
 	// GPUResources: the node's status gets GPU memory and compute.
 	GPUResources bool

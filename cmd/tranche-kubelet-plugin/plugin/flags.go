@@ -38,7 +38,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.BoolVar(&c.MIGExtendedResources, "mig-replicas", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-partitions", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.GPUResources, "gpu-resources", false, "write GPU memory and compute into the node's status (tranche.dev/gpu-memory, tranche.dev/gpu-compute)")
-	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
+	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery and AMD's node labeller")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
 	flags.StringVar(&c.DaemonSet, "own-daemonset", "", "DaemonSet (namespace/name) of the plugin: the plugin cleans up its node if it is being deleted")
 }

@@ -61,10 +61,10 @@ const (
 	EventSharesNotLimited = "SharesNotLimited"
 	// EventSharesLimited (Normal): an MPS daemon works again.
 	EventSharesLimited = "SharesLimited"
-	// EventShareLimitRestored (Warning): another program removed or changed the memory limit of
-	// a pod with a share, or a reset of the GPU did. It was set again.
+	// EventShareLimitRestored (Warning): the memory limit of a pod's share was missing or changed,
+	// and was set again.
 	EventShareLimitRestored = "ShareLimitRestored"
-	// EventShareLimitFailed (Warning): the memory limit of a pod with a share is not in force.
+	// EventShareLimitFailed (Warning): the memory limit of a pod's share is not in force.
 	EventShareLimitFailed = "ShareLimitFailed"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -57,7 +58,8 @@ func (m *machine) reserved(uid string, devices ...string) *resourceapi.ResourceC
 	m.t.Helper()
 	c := nodetest.ClaimOf(uid, devices...)
 	c.Status.ReservedFor[0].UID = webPod
-	require.NoError(m.t, m.api.Tracker().Add(c))
+	_, err := m.api.ResourceV1().ResourceClaims(c.Namespace).Create(m.t.Context(), c, metav1.CreateOptions{})
+	require.NoError(m.t, err)
 	return c
 }
 
@@ -177,5 +179,5 @@ func TestHookSocket(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	folder, err := os.Stat(m.config.DataDir())
 	require.NoError(t, err)
-	assert.Zero(t, folder.Mode().Perm()&0o077, "others cannot reach the socket")
+	assert.Zero(t, folder.Mode().Perm()&0o027, "others cannot reach the socket")
 }

@@ -73,6 +73,7 @@ build: compiler kubectl-tranche ## Build the programs into bin/ (ARCH=arm64 BIN=
 	$(GO) build $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-web ./cmd/tranche-web
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(BIN)/tranche-hook ./cmd/tranche-hook
 	$(GO) build -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 # The simulated drivers, and the libnvidia-ml.so.1 of each branch of NVIDIA's.

@@ -27,6 +27,7 @@ var programs = []string{
 	"tranche-kubelet-plugin",
 	"tranche-controller",
 	"tranche-web",
+	"tranche-hook",
 	"nvidia-cdi-hook",
 }
 

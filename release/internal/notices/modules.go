@@ -29,12 +29,12 @@ type Build struct {
 // Module is a module that a program is linked from, or Go's standard library.
 type Module struct {
 	Path, Version string
-	// Licences are SPDX identifiers, sorted.
-	Licences []string
+	// Licenses are SPDX identifiers, sorted.
+	Licenses []string
 	Files    []File
 }
 
-// File is a file with a licence or a notice that must be passed on.
+// File is a file with a license or a notice that must be passed on.
 type File struct {
 	// Name is its path in the module.
 	Name, Text string
@@ -44,7 +44,7 @@ type File struct {
 const StandardLibrary = "stdlib"
 
 // OfPrograms returns the modules that programs are linked from, sorted by path. The sources are the folder of
-// the main module that they were built in. An error names a module whose licence is missing, unknown, or
+// the main module that they were built in. An error names a module whose license is missing, unknown, or
 // refused, and a program that was built from other versions than the sources have now.
 func OfPrograms(ctx context.Context, sources string, programs ...string) ([]Module, error) {
 	all := map[string]Module{}
@@ -55,7 +55,7 @@ func OfPrograms(ctx context.Context, sources string, programs ...string) ([]Modu
 		}
 		modules, err := OfBuild(ctx, sources, buildOf(info))
 		if err != nil {
-			return nil, fmt.Errorf("licences in %s: %w", program, err)
+			return nil, fmt.Errorf("licenses in %s: %w", program, err)
 		}
 		found := map[string]string{}
 		for _, m := range modules {
@@ -85,7 +85,7 @@ func join(a, b Module) Module {
 		}
 	}
 	slices.SortFunc(b.Files, func(x, y File) int { return cmp.Compare(x.Name, y.Name) })
-	b.Licences = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Licences, b.Licences))))
+	b.Licenses = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Licenses, b.Licenses))))
 	return b
 }
 
@@ -172,9 +172,9 @@ func list(ctx context.Context, sources string, of Build) ([]linked, error) {
 	return all, nil
 }
 
-// Names of files with licences, and of those that licences ask to pass on.
+// Names of files with licenses, and of those that licenses ask to pass on.
 var (
-	licenceFile = regexp.MustCompile(`(?i)^(un)?licen[cs]es?\b|^copying\b`)
+	licenseFile = regexp.MustCompile(`(?i)^(un)?licen[cs]es?\b|^copying\b`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents|authors)\b`)
 	sourceFile  = regexp.MustCompile(`\.(go|s|c|h|sh|ya?ml|tmpl)$`)
 )
@@ -187,7 +187,7 @@ func (m *Module) addFiles(root, folder string) error {
 			return err
 		}
 		for _, e := range entries {
-			if e.IsDir() || sourceFile.MatchString(e.Name()) || !licenceFile.MatchString(e.Name()) && !noticeFile.MatchString(e.Name()) {
+			if e.IsDir() || sourceFile.MatchString(e.Name()) || !licenseFile.MatchString(e.Name()) && !noticeFile.MatchString(e.Name()) {
 				continue
 			}
 			name, err := filepath.Rel(root, filepath.Join(folder, e.Name()))
@@ -210,11 +210,11 @@ func (m *Module) addFiles(root, folder string) error {
 	}
 }
 
-// classify finds the licences in the module's files.
+// classify finds the licenses in the module's files.
 func (m *Module) classify() error {
 	var all []string
 	for _, file := range m.Files {
-		if !licenceFile.MatchString(filepath.Base(file.Name)) {
+		if !licenseFile.MatchString(filepath.Base(file.Name)) {
 			continue
 		}
 		found, err := classify(file.Text)
@@ -224,9 +224,9 @@ func (m *Module) classify() error {
 		all = append(all, found...)
 	}
 	if all == nil {
-		return errors.New("it has no file with a licence: nobody may pass it on")
+		return errors.New("it has no file with a license: nobody may pass it on")
 	}
-	m.Licences = slices.Compact(slices.Sorted(slices.Values(all)))
+	m.Licenses = slices.Compact(slices.Sorted(slices.Values(all)))
 	slices.SortFunc(m.Files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
 }

@@ -45,6 +45,18 @@ func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
 	s.waitRunning("twice")
 	s.waitPodEvent("twice", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
 	assert.NotContains(t, s.eventsText("apart"), names.EventSeveralMIGPartitions)
+
+	sizes := newPod("two-sizes")
+	sizes.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	sizes.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1"), "nvidia.com/mig-2g.20gb": resource.MustParse("1")}
+	s.create(sizes)
+	var got []string
+	for _, r := range s.claims(s.waitRunning("two-sizes"))[0].Status.Allocation.Devices.Results {
+		_, profile, _ := strings.Cut(r.Device, "-mig-")
+		got = append(got, profile[:len("1g-10gb")])
+	}
+	assert.ElementsMatch(t, []string{"1g-10gb", "2g-20gb"}, got)
+	s.waitPodEvent("two-sizes", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
 }
 
 // The container finds a file in the format of Kubernetes that describes its device.

@@ -188,14 +188,14 @@ func (d *dist) writeClient(ctx context.Context, system, architecture string) (st
 	if system == "windows" {
 		completes += ".cmd"
 	}
-	licences, err := d.sources.licences(ctx, "/", source)
+	licenses, err := d.sources.licenses(ctx, "/", source)
 	if err != nil {
 		return "", err
 	}
 	entries := append([]image.Entry{
 		{Path: "/" + program, Source: source, Mode: 0o755},
 		{Path: "/" + completes, Source: filepath.Join(string(d.sources), "cmd", "kubectl-tranche", completes), Mode: 0o755},
-	}, licences...)
+	}, licenses...)
 	return file, image.Atomically(file, func(w io.Writer) error {
 		if system == "windows" {
 			return writeZip(w, entries)

@@ -27,7 +27,7 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// The licences of what programs contain are found by the go command, from the repository that they were built in.
+// The licenses of what programs contain are found by the go command, from the repository that they were built in.
 const sourcesUsage = "folder of the repository"
 
 func newImageCommand() *cobra.Command {

@@ -137,7 +137,7 @@ var images = map[string]contents{"": product, simulatedDriver: simulation}
 // programsOf are the images' programs.
 var programsOf = map[string][]string{"": programs, simulatedDriver: {simulatedDriver}}
 
-// packagesOf are the Debian packages in an image: what programs need, and the texts of their licences.
+// packagesOf are the Debian packages in an image: what programs need, and the texts of their licenses.
 func packagesOf(name, architecture string) ([]debian.Package, error) {
 	packages, err := debian.Runtime(architecture)
 	if name == simulatedDriver {
@@ -146,10 +146,10 @@ func packagesOf(name, architecture string) ([]debian.Package, error) {
 	return packages, err
 }
 
-// folderOfLicences is where licences and notices are in images.
-const folderOfLicences = "/licenses/"
+// folderOfLicenses is where licenses and notices are in images.
+const folderOfLicenses = "/licenses/"
 
-// specOf is the image with a name, from the programs in a folder: with Debian's files, the licence, and the
+// specOf is the image with a name, from the programs in a folder: with Debian's files, the license, and the
 // notices of what is in the programs.
 func (s sources) specOf(ctx context.Context, name, folder, architecture string) (image.Spec, error) {
 	of := images[name]
@@ -168,11 +168,11 @@ func (s sources) specOf(ctx context.Context, name, folder, architecture string) 
 	if err != nil {
 		return image.Spec{}, err
 	}
-	licences, err := s.licences(ctx, folderOfLicences, programsIn(folder, name)...)
+	licenses, err := s.licenses(ctx, folderOfLicenses, programsIn(folder, name)...)
 	if err != nil {
 		return image.Spec{}, err
 	}
-	spec.Entries = slices.Concat(files, spec.Entries, licences)
+	spec.Entries = slices.Concat(files, spec.Entries, licenses)
 	return spec, nil
 }
 
@@ -188,8 +188,8 @@ func programsIn(folder, name string) (files []string) {
 // sources is the folder of the repository.
 type sources string
 
-// licences are the licence and the notices of what is in programs, as files below a path.
-func (s sources) licences(ctx context.Context, below string, programs ...string) ([]image.Entry, error) {
+// licenses are the license and the notices of what is in programs, as files below a path.
+func (s sources) licenses(ctx context.Context, below string, programs ...string) ([]image.Entry, error) {
 	modules, err := notices.OfPrograms(ctx, string(s), programs...)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 // Package is a Debian package.
 type Package struct {
 	Name, Version, Architecture string
-	// Texts says that it has nothing but texts of licences, to which the others refer.
+	// Texts says that it has nothing but texts of licenses, to which the others refer.
 	Texts bool
 	// Path is that of the file below the root of a mirror.
 	Path string
@@ -21,7 +21,7 @@ type Package struct {
 const GLIBC = "2.36"
 
 // runtimePackages are what programs with cgo need, and NVIDIA's driver library, which
-// they load: Debian 12's C library and libgcc; and their licences. To update them, take versions and
+// they load: Debian 12's C library and libgcc; and their licenses. To update them, take versions and
 // checksums from dists/bookworm/main/binary-ARCH/Packages.xz of a mirror.
 var runtimePackages = []Package{
 	{

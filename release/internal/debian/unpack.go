@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/release/image"
 )
 
-// Unpack returns the loader, the libraries, the copyright file and the texts of licences of a package.
+// Unpack returns the loader, the libraries, the copyright file and the texts of licenses of a package.
 func Unpack(deb []byte) ([]image.Entry, error) {
 	data, err := member(deb, "data.tar.xz")
 	if err != nil {

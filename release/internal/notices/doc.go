@@ -1,2 +1,2 @@
-// Package notices collects the licences of what Go programs are linked from.
+// Package notices collects the licenses of what Go programs are linked from.
 package notices

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -30,12 +29,12 @@ type Build struct {
 // Module is a module that a program is linked from, or Go's standard library.
 type Module struct {
 	Path, Version string
-	// Licences are SPDX identifiers, sorted.
-	Licences []string
+	// Licenses are SPDX identifiers, sorted.
+	Licenses []string
 	Files    []File
 }
 
-// File is a file with a licence or a notice that must be passed on.
+// File is a file with a license or a notice that must be passed on.
 type File struct {
 	// Name is its path in the module.
 	Name, Text string
@@ -45,7 +44,7 @@ type File struct {
 const StandardLibrary = "stdlib"
 
 // OfPrograms returns the modules that programs are linked from, sorted by path. The sources are the folder of
-// the main module that they were built in. An error names a module whose licence is missing, unknown, or
+// the main module that they were built in. An error names a module whose license is missing, unknown, or
 // refused, and a program that was built from other versions than the sources have now.
 func OfPrograms(ctx context.Context, sources string, programs ...string) ([]Module, error) {
 	all := map[string]Module{}
@@ -56,14 +55,17 @@ func OfPrograms(ctx context.Context, sources string, programs ...string) ([]Modu
 		}
 		modules, err := OfBuild(ctx, sources, buildOf(info))
 		if err != nil {
-			return nil, fmt.Errorf("licences in %s: %w", program, err)
+			return nil, fmt.Errorf("licenses in %s: %w", program, err)
 		}
 		found := map[string]string{}
 		for _, m := range modules {
+			if m.Path == StandardLibrary {
+				m.Version = info.GoVersion
+			}
 			m, found[m.Path] = join(all[m.Path], m), m.Version
 			all[m.Path] = m
 		}
-		for _, linked := range append(info.Deps, &debug.Module{Path: StandardLibrary, Version: info.GoVersion}) {
+		for _, linked := range info.Deps {
 			if linked.Replace != nil {
 				linked = linked.Replace
 			}
@@ -83,7 +85,7 @@ func join(a, b Module) Module {
 		}
 	}
 	slices.SortFunc(b.Files, func(x, y File) int { return cmp.Compare(x.Name, y.Name) })
-	b.Licences = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Licences, b.Licences))))
+	b.Licenses = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Licenses, b.Licenses))))
 	return b
 }
 
@@ -104,7 +106,8 @@ func buildOf(info *buildinfo.BuildInfo) Build {
 	return b
 }
 
-// OfBuild returns the modules that a program is linked from if it is built from the sources in a folder.
+// OfBuild returns the modules that a program is linked from if it is built from the sources in a folder. The
+// standard library has no version.
 func OfBuild(ctx context.Context, sources string, of Build) ([]Module, error) {
 	packages, err := list(ctx, sources, of)
 	if err != nil {
@@ -142,48 +145,36 @@ func sorted(modules map[string]Module) (all []Module) {
 // linked is a package that is linked: its folder, and its module's.
 type linked struct{ module, version, folder, root string }
 
-// list returns the packages of other modules, and one for the standard library.
+// list returns the packages of other modules, and the root of the standard library for each of its packages.
 func list(ctx context.Context, sources string, of Build) ([]linked, error) {
-	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{$.Dir}} {{.Dir}}{{end}}{{end}}`
+	const format = "{{if .Standard}}{{.Root}}{{end}}{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{$.Dir}}\t{{.Dir}}{{end}}{{end}}"
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags", of.Tags, "-f", format, of.Package)
 	cmd.Dir = sources
 	cmd.Env = append(os.Environ(), "GOOS="+of.System, "GOARCH="+of.Architecture, "CGO_ENABLED=0")
 	if of.CGO {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 	}
-	out, err := output(cmd)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	goroot := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION")
-	goroot.Dir = sources
-	toolchain, err := output(goroot)
-	if err != nil {
-		return nil, err
-	}
-	root, version, _ := strings.Cut(strings.TrimSpace(toolchain), "\n")
-	all := []linked{{StandardLibrary, version, root, root}}
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 4 {
+	var all []linked
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimRight(line, "\n")
+		if f := strings.Split(line, "\t"); len(f) == 4 {
 			all = append(all, linked{f[0], f[1], f[2], f[3]})
+		} else if line != "" {
+			all = append(all, linked{StandardLibrary, "", line, line})
 		}
 	}
 	return all, nil
 }
 
-func output(cmd *exec.Cmd) (string, error) {
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return string(out), nil
-}
-
-// Names of files with licences, and of those that licences ask to pass on.
+// Names of files with licenses, and of those that licenses ask to pass on.
 var (
-	licenceFile = regexp.MustCompile(`(?i)^(un)?licen[cs]es?\b|^copying\b`)
+	licenseFile = regexp.MustCompile(`(?i)^(un)?licen[cs]es?\b|^copying\b`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents|authors)\b`)
 	sourceFile  = regexp.MustCompile(`\.(go|s|c|h|sh|ya?ml|tmpl)$`)
 )
@@ -196,7 +187,7 @@ func (m *Module) addFiles(root, folder string) error {
 			return err
 		}
 		for _, e := range entries {
-			if e.IsDir() || sourceFile.MatchString(e.Name()) || !licenceFile.MatchString(e.Name()) && !noticeFile.MatchString(e.Name()) {
+			if e.IsDir() || sourceFile.MatchString(e.Name()) || !licenseFile.MatchString(e.Name()) && !noticeFile.MatchString(e.Name()) {
 				continue
 			}
 			name, err := filepath.Rel(root, filepath.Join(folder, e.Name()))
@@ -219,11 +210,11 @@ func (m *Module) addFiles(root, folder string) error {
 	}
 }
 
-// classify finds the licences in the module's files.
+// classify finds the licenses in the module's files.
 func (m *Module) classify() error {
 	var all []string
 	for _, file := range m.Files {
-		if !licenceFile.MatchString(filepath.Base(file.Name)) {
+		if !licenseFile.MatchString(filepath.Base(file.Name)) {
 			continue
 		}
 		found, err := classify(file.Text)
@@ -233,9 +224,9 @@ func (m *Module) classify() error {
 		all = append(all, found...)
 	}
 	if all == nil {
-		return errors.New("it has no file with a licence: nobody may pass it on")
+		return errors.New("it has no file with a license: nobody may pass it on")
 	}
-	m.Licences = slices.Compact(slices.Sorted(slices.Values(all)))
+	m.Licenses = slices.Compact(slices.Sorted(slices.Values(all)))
 	slices.SortFunc(m.Files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
 }

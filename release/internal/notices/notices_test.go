@@ -27,12 +27,12 @@ func TestClassify(t *testing.T) {
 		{"two", mitText + "\n" + bsdText, []string{"BSD-2-Clause", "MIT"}, ""},
 		{"three clauses", bsdText + " neither the name of Google", []string{"BSD-3-Clause"}, ""},
 		{"MPL names GPL", "Mozilla Public License Version 2.0 … \"Secondary License\" means the GNU General Public License", []string{"MPL-2.0"}, ""},
-		{"GPL", "GNU GENERAL PUBLIC LICENSE Version 2", nil, "its licence GPL does not fit Apache-2.0"},
-		{"LGPL", "GNU Lesser\nGeneral Public License", nil, "its licence LGPL does not fit"},
-		{"MIT or GPL", mitText + " GNU General Public License", nil, "its licence GPL does not fit"},
+		{"GPL", "GNU GENERAL PUBLIC LICENSE Version 2", nil, "its license GPL does not fit Apache-2.0"},
+		{"LGPL", "GNU Lesser\nGeneral Public License", nil, "its license LGPL does not fit"},
+		{"MIT or GPL", mitText + " GNU General Public License", nil, "its license GPL does not fit"},
 		{"Commons Clause", "\"Commons Clause\" License Condition v1.0 … Apache License Version 2.0", nil, "Commons Clause does not fit"},
-		{"JSON", mitText + "The Software shall be used for Good, not Evil.", nil, "its licence JSON does not fit"},
-		{"unknown", "All rights reserved.", nil, "no known licence"},
+		{"JSON", mitText + "The Software shall be used for Good, not Evil.", nil, "its license JSON does not fit"},
+		{"unknown", "All rights reserved.", nil, "no known license"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := classify(tt.text)
@@ -83,11 +83,11 @@ func TestOfBuild(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, modules, 2)
 	assert.Equal(t, Module{
-		Path: "example.com/used", Version: "v1.0.0", Licences: []string{"BSD-2-Clause", "MIT"},
+		Path: "example.com/used", Version: "v1.0.0", Licenses: []string{"BSD-2-Clause", "MIT"},
 		Files: []File{{"LICENSE", mitText}, {"inner/COPYING", bsdText}, {"inner/part/NOTICE", "Made by A."}},
 	}, modules[0], "what is not linked is left out")
 	assert.Equal(t, StandardLibrary, modules[1].Path)
-	assert.Equal(t, []string{"BSD-3-Clause"}, modules[1].Licences)
+	assert.Equal(t, []string{"BSD-3-Clause"}, modules[1].Licenses)
 
 	var first, second bytes.Buffer
 	require.NoError(t, Write(&first, modules))
@@ -97,7 +97,7 @@ func TestOfBuild(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(first.String(), "Made by A."))
 
 	_, err = OfBuild(t.Context(), module(t, map[string]string{"used/inner/part/LICENSE": "GNU Affero General Public License"}), build)
-	require.ErrorContains(t, err, "module example.com/used v1.0.0: file inner/part/LICENSE: its licence AGPL does not fit Apache-2.0")
+	require.ErrorContains(t, err, "module example.com/used v1.0.0: file inner/part/LICENSE: its license AGPL does not fit Apache-2.0")
 	_, err = OfBuild(t.Context(), module(t, map[string]string{"used/LICENSE": "", "used/inner/COPYING": ""}), build)
-	require.ErrorContains(t, err, "module example.com/used v1.0.0: it has no file with a licence")
+	require.ErrorContains(t, err, "module example.com/used v1.0.0: it has no file with a license")
 }

@@ -14,12 +14,12 @@ const FileName = "THIRD-PARTY-NOTICES"
 const introduction = `Third-party notices
 
 Tranche is licensed under the Apache License, Version 2.0. Its programs contain the modules below, each under
-its own licence. The sources of each are at https://proxy.golang.org/MODULE/@v/VERSION.zip, those of Go at
+its own license. The sources of each are at https://proxy.golang.org/MODULE/@v/VERSION.zip, those of Go at
 https://go.dev/dl.
 
 nvidia-cdi-hook and simulated-driver also contain parts of the GNU C Library (LGPL-2.1-or-later) and of libgcc
 (GPL-3.0-or-later with the GCC Runtime Library Exception) of Debian 12, linked statically. Their sources are
-at https://sources.debian.org/src/glibc and https://sources.debian.org/src/gcc-12, their licences in
+at https://sources.debian.org/src/glibc and https://sources.debian.org/src/gcc-12, their licenses in
 /usr/share/doc and /usr/share/common-licenses of the images. To link them with another version of the library, build them with
 "make build simulated-driver" from the sources of Tranche, https://github.com/tranche-dev/tranche.
 `
@@ -34,7 +34,7 @@ func Write(w io.Writer, modules []Module) error {
 	var texts []string
 	of := map[string][]string{}
 	for _, m := range modules {
-		fmt.Fprintf(out, "%s %s: %s\n", m.Path, m.Version, strings.Join(m.Licences, ", "))
+		fmt.Fprintf(out, "%s %s: %s\n", m.Path, m.Version, strings.Join(m.Licenses, ", "))
 		for _, file := range m.Files {
 			if of[file.Text] == nil {
 				texts = append(texts, file.Text)

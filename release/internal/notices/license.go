@@ -1,13 +1,14 @@
 package notices
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// licence is a licence by a sentence of its text.
-type licence struct {
+// license is a license by a sentence of its text.
+type license struct {
 	// id is that of SPDX.
 	id string
 	// texts are parts of its text in lower case; any of them tells it.
@@ -16,10 +17,10 @@ type licence struct {
 	fits bool
 }
 
-// licences are those that are known. An unknown one is refused, so the list of those that do not fit has
-// only what somebody may take for one that does: restrictions that are added to a permissive licence, and
-// licences that are often met.
-var licences = []licence{
+// licenses are those that are known. An unknown one is refused, so the list of those that do not fit has
+// only what somebody may take for one that does: restrictions that are added to a permissive license, and
+// licenses that are often met.
+var licenses = []license{
 	{"Apache-2.0", []string{"apache license version 2.0"}, true},
 	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files"}, true},
 	{bsd, []string{"redistribution and use in source and binary forms, with or without modification, are permitted"}, true},
@@ -39,15 +40,15 @@ var licences = []licence{
 	{"JSON", []string{"the software shall be used for good, not evil"}, false},
 }
 
-// BSD licences differ by one clause. MPL-2.0 names GPL licences, under which its files may be passed on, too.
+// BSD licenses differ by one clause. MPL-2.0 names GPL licenses, under which its files may be passed on, too.
 const bsd, mpl = "BSD", "MPL-2.0"
 
-// classify returns the licences that a text grants, sorted. It refuses those that do not fit Apache-2.0, and
+// classify returns the licenses that a text grants, sorted. It refuses those that do not fit Apache-2.0, and
 // a text of which it knows none.
 func classify(text string) ([]string, error) {
 	text = strings.Join(strings.Fields(strings.ToLower(text)), " ")
 	var found []string
-	for _, l := range licences {
+	for _, l := range licenses {
 		if !slices.ContainsFunc(l.texts, func(part string) bool { return strings.Contains(text, part) }) {
 			continue
 		}
@@ -55,7 +56,7 @@ func classify(text string) ([]string, error) {
 			if strings.Contains(l.id, "GPL") && slices.Contains(found, mpl) {
 				continue
 			}
-			return nil, fmt.Errorf("its licence %s does not fit Apache-2.0: do without it", l.id)
+			return nil, fmt.Errorf("its license %s does not fit Apache-2.0: do without it", l.id)
 		}
 		if l.id == bsd {
 			l.id = "BSD-2-Clause"
@@ -66,7 +67,7 @@ func classify(text string) ([]string, error) {
 		found = append(found, l.id)
 	}
 	if found == nil {
-		return nil, fmt.Errorf("no known licence: read it, and add it to release/internal/notices/licence.go")
+		return nil, errors.New("no known license: read it, and add it to release/internal/notices/license.go")
 	}
 	slices.Sort(found)
 	return found, nil

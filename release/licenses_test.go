@@ -11,9 +11,9 @@ import (
 	"github.com/tranche-dev/tranche/release/internal/notices"
 )
 
-// Programs that are released, as the Makefile builds them, contain nothing whose licence is missing, unknown
+// Programs that are released, as the Makefile builds them, contain nothing whose license is missing, unknown
 // or refused. Dependencies meet this test before `make release`.
-func TestLicencesOfDependencies(t *testing.T) {
+func TestLicensesOfDependencies(t *testing.T) {
 	makefile := read(t, "..", "Makefile")
 	static := map[string]bool{}
 	builds := regexp.MustCompile(`(?m)^\t(.*)\$\(GO\) build (.*)-o \$\(BIN\)/(\S+) (\S+)$`).FindAllStringSubmatch(makefile, -1)

@@ -61,6 +61,11 @@ const (
 	EventSharesNotLimited = "SharesNotLimited"
 	// EventSharesLimited (Normal): an MPS daemon works again.
 	EventSharesLimited = "SharesLimited"
+	// EventShareLimitRestored (Warning): the memory limit of a pod's share was missing or changed,
+	// and was set again.
+	EventShareLimitRestored = "ShareLimitRestored"
+	// EventShareLimitFailed (Warning): the memory limit of a pod's share is not in force.
+	EventShareLimitFailed = "ShareLimitFailed"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.
 	EventMPSDaemonDied = "MPSDaemonDied"

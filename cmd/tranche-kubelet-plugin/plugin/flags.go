@@ -27,6 +27,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.StringVar(&o.MachineRoot, "machine-root", "", "root directory of a simulated machine, the same path here and on the host; empty, or no such directory: the host's own hardware")
 	flags.StringVar(&o.NVIDIADriverRoot, "nvidia-driver-root", "", "directory of the NVIDIA driver on the host; empty: search")
 	flags.StringVar(&o.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program for CDI hooks, copied to the host")
+	flags.StringVar(&c.Hook, "hook", "/usr/bin/tranche-hook", "program that limits the memory of shares when containers start, copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "directory of the MPS daemons, the same path here and on the host")
 	c.MPSSharedMemory = mps.DefaultShmSize
 	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory-size", "size of the /dev/shm that the containers of one MPS daemon share")

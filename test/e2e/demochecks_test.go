@@ -164,7 +164,7 @@ func (s *suite) requireSeesEveryGPU(pod *corev1.Pod) {
 		s.requireWatchesAMD(pod)
 		return
 	}
-	want := slices.Clone(commonNodes)
+	want := append(slices.Clone(commonNodes), "/dev/nvidia-caps/nvidia-cap2")
 	for n := range s.machine(pod.Spec.NodeName).GPUs {
 		want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
 	}

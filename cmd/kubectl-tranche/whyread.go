@@ -190,5 +190,12 @@ func (r *whyReader) absent(ctx context.Context, name string) why.AbsentInput {
 	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
 	// Without the right to list pods there are no others to propose.
 	in.Pods, _ = read.All[corev1.Pod](ctx, r, r.namespace)
+	in.NoNamespace = len(in.Pods) == 0 && r.noNamespace(ctx)
 	return in
+}
+
+// noNamespace reports whether the namespace is known not to exist.
+func (r *whyReader) noNamespace(ctx context.Context) bool {
+	_, err := r.Kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
 }

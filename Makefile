@@ -73,6 +73,7 @@ build: compiler kubectl-tranche ## Build the programs into bin/ (ARCH=arm64 BIN=
 	$(GO) build $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o $(BIN)/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build $(SMALL) -ldflags '$(LDFLAGS)' -o $(BIN)/tranche-web ./cmd/tranche-web
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(BIN)/tranche-hook ./cmd/tranche-hook
 	$(GO) build -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o $(BIN)/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 # The simulated drivers, and the libnvidia-ml.so.1 of each branch of NVIDIA's.
@@ -108,8 +109,9 @@ release-version: ## Print the version that `make release` builds: the chart's
 	@echo $(RELEASE)
 
 .PHONY: push
-push: release-tool ## Push images and chart of dist/ to REGISTRY and print their names with digests
-	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)"
+push: release-tool ## Push images and chart of dist/ to REGISTRY and print their names with digests; build/sboms.txt names their SBOMs
+	@mkdir -p build
+	@$(RELEASE_TOOL) push --chart $(CHART) --registry "$(REGISTRY)" --sboms build/sboms.txt
 
 .PHONY: generate
 generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation, public names
@@ -225,7 +227,7 @@ test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest an
 	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
 
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-browser test-release test-hardware-kit soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-browser test-release test-upgrade test-hardware-kit soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
@@ -258,8 +260,13 @@ test-clients: compiler ## Run programs of others on simulated GPUs, and look for
 	@test/clients/fetch.sh
 
 .PHONY: test-release
-test-release: release ## Do what a new user does with a release, on a new cluster (needs root)
+test-release: release ## Build a release twice, and do what a new user does with it, on a new cluster (needs root)
+	@test/reproducible.sh
 	@test/release.sh
+
+.PHONY: test-upgrade
+test-upgrade: compiler ## Upgrade from the previous release and downgrade to it while pods hold GPUs, on a new cluster (needs root)
+	@test/upgrade.sh
 
 N        ?= 120
 SEED     ?= 0
@@ -277,6 +284,19 @@ soak: ## Kill controllers, plugins and kubelets at random while profiles change 
 .PHONY: verify
 verify: compiler cluster-parts ## Check formatting, vet, generated files and the chart
 	@test/verify.sh
+
+BASE ?= origin/main
+.PHONY: sign-off
+sign-off: ## Look for the line Signed-off-by in each commit since BASE=origin/main
+	@missing=$$(git log --no-merges --format='%h%x09%(trailers:key=Signed-off-by,valueonly,separator=%x2C)' $(BASE)..HEAD | awk -F '\t' '$$2 == "" {print $$1}'); \
+	  [ -z "$$missing" ] || { echo "not signed off (git commit --signoff):" $$missing >&2; exit 1; }
+
+# Of what is released.
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+.PHONY: vulnerabilities
+vulnerabilities: compiler ## Look for known vulnerabilities in what the programs call (reads vuln.go.dev)
+	$(GO) run $(GOVULNCHECK) ./cmd/... ./test/simulator/cmd/... github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+	cd release && $(GO) run $(GOVULNCHECK) ./...
 
 .PHONY: bench
 bench: build simulated-driver ## Measure the figures that the project holds itself to, each with its limit

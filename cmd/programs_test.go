@@ -20,6 +20,7 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 		"./tranche-kubelet-plugin":            false,
 		"./tranche-controller":                false,
 		"./tranche-web":                       false,
+		"./tranche-hook":                      false,
 		"./kubectl-tranche":                   false,
 		simulators + "simulated-driver":       true,
 		simulators + "simulated-nvidia-tools": true,

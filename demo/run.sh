@@ -2,7 +2,8 @@
 # Applies the demos to the cluster of `make cluster-up` and shows what happened.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export KUBECONFIG=$PWD/.cluster/kubeconfig
+cluster=${CLUSTER_DIR:-$PWD/.cluster}
+export KUBECONFIG=$cluster/kubeconfig
 bins=$(bin/cluster path)
 PATH=$PWD/bin:$bins:$PATH
 
@@ -47,7 +48,7 @@ cat <<TEXT
 
 The cluster is up. To look around:
 
-  export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/bin:$bins:\$PATH
+  export KUBECONFIG=$KUBECONFIG PATH=$PWD/bin:$bins:\$PATH
   kubectl tranche                                  # GPUs, partitions, holders
   kubectl get pods -A -o wide
   kubectl get resourceclaims -A

@@ -156,9 +156,11 @@ func pages(t *testing.T) []string {
 	require.NoError(t, err)
 	demos, err := filepath.Glob("../demo/*/README.md")
 	require.NoError(t, err)
-	return slices.Concat(found, below, demos, []string{
-		"../README.md", "../demo/README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../release/README.md", "../api/stored-formats.md",
-		"../test/ai-conformance.md", "../test/hardware/README.md", "../test/simulator/README.md",
+	community, err := filepath.Glob("../.github/*.md")
+	require.NoError(t, err)
+	return slices.Concat(found, below, demos, community, []string{
+		"../README.md", "../demo/README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../release/README.md", "../api/stored-formats.md", "../api/deprecation.md",
+		"../test/cluster/kubernetes-1.38.md", "../test/ai-conformance.md", "../test/hardware/README.md", "../test/simulator/README.md",
 	})
 }
 

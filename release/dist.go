@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -20,7 +22,6 @@ import (
 
 	"github.com/tranche-dev/tranche/release/image"
 	"github.com/tranche-dev/tranche/release/internal/artifact"
-	"github.com/tranche-dev/tranche/release/internal/debian"
 	"github.com/tranche-dev/tranche/release/internal/sbom"
 )
 
@@ -34,8 +35,9 @@ var systems = []string{"darwin", "linux", "windows"}
 
 // dist writes a release.
 type dist struct {
-	programs, completion, chart, license, repository, revision, out string
-	of                                                              artifact.Chart
+	programs, chart, repository, revision, out string
+	sources                                    sources
+	of                                         artifact.Chart
 }
 
 // imageFiles are the files of the images by the images' names, which follow the chart's after a dash.
@@ -63,14 +65,14 @@ func (d *dist) write(ctx context.Context) (err error) {
 	if err := os.MkdirAll(d.out, 0o755); err != nil {
 		return err
 	}
-	err = image.Atomically(chartFile(d.out, d.of), func(w io.Writer) error { return artifact.PackageChart(w, d.chart) })
+	err = image.Atomically(chartFile(d.out, d.of), func(w io.Writer) error { return artifact.PackageChart(w, d.chart, d.sources.license("/")) })
 	if err != nil {
 		return fmt.Errorf("package the chart: %w", err)
 	}
 	if err := d.writeImages(ctx); err != nil {
 		return err
 	}
-	if err := d.writeClients(); err != nil {
+	if err := d.writeClients(ctx); err != nil {
 		return err
 	}
 	return d.writeChecksums()
@@ -106,21 +108,16 @@ func (d *dist) writeImage(ctx context.Context, of, file string) error {
 	var built []v1.Image
 	for _, architecture := range architectures {
 		folder := filepath.Join(d.programs, "linux-"+architecture)
-		one, err := releaseImage(ctx, images[of], folder, architecture, d.labels(of))
+		one, err := d.sources.releaseImage(ctx, of, folder, architecture, d.labels(of))
 		if err != nil {
 			return err
 		}
 		built = append(built, one)
-		bill := sbom.Subject{Type: cdx.ComponentTypeContainer, Name: repository, Version: d.of.AppVersion}
-		if of == "" {
-			if bill.Packages, err = debian.Runtime(architecture); err != nil {
-				return err
-			}
+		bill := sbom.Subject{Type: cdx.ComponentTypeContainer, Name: repository, Version: d.of.AppVersion, Programs: programsIn(folder, of)}
+		if bill.Packages, err = packagesOf(of, architecture); err != nil {
+			return err
 		}
-		for _, program := range programsOf[of] {
-			bill.Programs = append(bill.Programs, filepath.Join(folder, program))
-		}
-		if err := d.writeBill(strings.TrimSuffix(filepath.Base(file), ".tar")+"-linux-"+architecture+".cdx.json", bill); err != nil {
+		if err := d.writeBill(billOf(file, architecture), bill); err != nil {
 			return err
 		}
 	}
@@ -131,13 +128,29 @@ func (d *dist) writeImage(ctx context.Context, of, file string) error {
 	return image.Atomically(file, func(w io.Writer) error { return artifact.WriteLayout(w, index, tag) })
 }
 
+// billOf is the path of an image's bill of materials.
+func billOf(imageFile, architecture string) string {
+	return strings.TrimSuffix(imageFile, ".tar") + "-linux-" + architecture + ".cdx.json"
+}
+
+// sbomsOf are lines with an image of one architecture, by digest, and its bill of materials.
+func sbomsOf(all []artifact.Pushed, files map[string]string) string {
+	var out strings.Builder
+	for _, one := range all {
+		for _, architecture := range slices.Sorted(maps.Keys(one.Platforms)) {
+			fmt.Fprintf(&out, "%s %s\n", one.Platforms[architecture], billOf(files[one.Image], architecture))
+		}
+	}
+	return out.String()
+}
+
 // writeClients writes an archive of kubectl-tranche for each platform, its bill of
 // materials, and the manifest for krew.
-func (d *dist) writeClients() error {
+func (d *dist) writeClients(ctx context.Context) error {
 	var archives []krewArchive
 	for _, system := range systems {
 		for _, architecture := range architectures {
-			file, err := d.writeClient(system, architecture)
+			file, err := d.writeClient(ctx, system, architecture)
 			if err != nil {
 				return fmt.Errorf("archive of kubectl-tranche for %s/%s: %w", system, architecture, err)
 			}
@@ -149,7 +162,7 @@ func (d *dist) writeClients() error {
 		}
 	}
 	// The modules hardly differ between platforms.
-	err := d.writeBill(fmt.Sprintf("kubectl-tranche-%s.cdx.json", d.of.AppVersion), sbom.Subject{
+	err := d.writeBill(filepath.Join(d.out, fmt.Sprintf("kubectl-tranche-%s.cdx.json", d.of.AppVersion)), sbom.Subject{
 		Type: cdx.ComponentTypeApplication, Name: "kubectl-tranche-" + d.of.AppVersion, Version: d.of.AppVersion,
 		Programs: []string{filepath.Join(d.programs, "linux-amd64", "kubectl-tranche")},
 	})
@@ -161,7 +174,7 @@ func (d *dist) writeClients() error {
 	})
 }
 
-func (d *dist) writeClient(system, architecture string) (string, error) {
+func (d *dist) writeClient(ctx context.Context, system, architecture string) (string, error) {
 	program, ending := "kubectl-tranche", ".tar.gz"
 	if system == "windows" {
 		program, ending = program+".exe", ".zip"
@@ -175,11 +188,14 @@ func (d *dist) writeClient(system, architecture string) (string, error) {
 	if system == "windows" {
 		completes += ".cmd"
 	}
-	entries := []image.Entry{
-		{Path: "/" + program, Source: source, Mode: 0o755},
-		{Path: "/" + completes, Source: filepath.Join(d.completion, completes), Mode: 0o755},
-		{Path: "/LICENSE", Source: d.license, Mode: 0o644},
+	licences, err := d.sources.licences(ctx, "/", source)
+	if err != nil {
+		return "", err
 	}
+	entries := append([]image.Entry{
+		{Path: "/" + program, Source: source, Mode: 0o755},
+		{Path: "/" + completes, Source: filepath.Join(string(d.sources), "cmd", "kubectl-tranche", completes), Mode: 0o755},
+	}, licences...)
 	return file, image.Atomically(file, func(w io.Writer) error {
 		if system == "windows" {
 			return writeZip(w, entries)
@@ -212,12 +228,13 @@ func writeZip(w io.Writer, entries []image.Entry) error {
 		if err != nil {
 			return err
 		}
-		in, err := os.Open(e.Source)
-		if err != nil {
-			return err
+		content := e.Data
+		if e.Source != "" {
+			if content, err = os.ReadFile(e.Source); err != nil {
+				return err
+			}
 		}
-		_, err = io.Copy(out, in)
-		if err := errors.Join(err, in.Close()); err != nil {
+		if _, err := out.Write(content); err != nil {
 			return err
 		}
 	}
@@ -225,7 +242,7 @@ func writeZip(w io.Writer, entries []image.Entry) error {
 }
 
 func (d *dist) writeBill(file string, of sbom.Subject) error {
-	return image.Atomically(filepath.Join(d.out, file), func(w io.Writer) error { return sbom.Write(w, of) })
+	return image.Atomically(file, func(w io.Writer) error { return sbom.Write(w, of) })
 }
 
 // writeChecksums writes SHA256SUMS, which `sha256sum --check` reads.

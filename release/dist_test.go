@@ -23,6 +23,8 @@ import (
 
 	"github.com/tranche-dev/tranche/release/image"
 	"github.com/tranche-dev/tranche/release/internal/artifact"
+	"github.com/tranche-dev/tranche/release/internal/debian"
+	"github.com/tranche-dev/tranche/release/internal/notices"
 )
 
 const chartFolder = "../deployments/helm/tranche"
@@ -30,23 +32,32 @@ const chartFolder = "../deployments/helm/tranche"
 // newDist has a small program in the place of each.
 func newDist(t *testing.T) *dist {
 	t.Helper()
-	old := base
-	t.Cleanup(func() { base = old })
-	base = func(context.Context, string) ([]image.Entry, error) {
-		return []image.Entry{{Path: "/lib/libc.so.6", Data: []byte("libc")}}, nil
+	old := unpack
+	t.Cleanup(func() { unpack = old })
+	unpack = func(_ context.Context, packages []debian.Package) (entries []image.Entry, err error) {
+		for _, p := range packages {
+			entries = append(entries, image.Entry{Path: "/debian/" + p.Name, Data: []byte(p.Name)})
+		}
+		return entries, nil
 	}
 	dir := t.TempDir()
-	main := filepath.Join(dir, "main.go")
-	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o600))
+	for name, content := range map[string]string{
+		"main.go": "package main\n\nfunc main() {}\n", "go.mod": "module example.com/small\n", "LICENSE": "Tranche's",
+		"cmd/kubectl-tranche/kubectl_complete-tranche": "", "cmd/kubectl-tranche/kubectl_complete-tranche.cmd": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	t.Setenv("GOFLAGS", "")
 	d := &dist{
-		programs: filepath.Join(dir, "programs"), chart: chartFolder, license: "../LICENSE", completion: "../cmd/kubectl-tranche",
+		programs: filepath.Join(dir, "programs"), chart: chartFolder, sources: sources(dir),
 		repository: "ghcr.io/tranche-dev/tranche", revision: "abc", out: filepath.Join(dir, "dist"),
 	}
 	for _, architecture := range architectures {
 		program := filepath.Join(dir, "small-"+architecture)
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, main)
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program)
 		build.Dir = dir
-		build.Env = append(build.Environ(), "GOARCH="+architecture, "GOOS=linux", "CGO_ENABLED=0", "GOFLAGS=")
+		build.Env = append(build.Environ(), "GOARCH="+architecture, "GOOS=linux", "CGO_ENABLED=0")
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, string(out))
 		content, err := os.ReadFile(program)
@@ -98,14 +109,15 @@ func TestDist(t *testing.T) {
 		if p.Selector.MatchLabels["os"] != "windows" {
 			list, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(d.out, file)).Output()
 			require.NoError(t, err)
-			assert.ElementsMatch(t, []string{"LICENSE", p.Bin, "kubectl_complete-tranche"}, strings.Fields(string(list)))
+			assert.ElementsMatch(t, []string{"LICENSE", notices.FileName, p.Bin, "kubectl_complete-tranche"}, strings.Fields(string(list)))
 			continue
 		}
 		archive, err := zip.OpenReader(filepath.Join(d.out, file))
 		require.NoError(t, err)
-		require.Len(t, archive.File, 3)
+		require.Len(t, archive.File, 4)
 		assert.Equal(t, p.Bin, archive.File[0].Name)
 		assert.Equal(t, "kubectl_complete-tranche.cmd", archive.File[1].Name)
+		assert.Equal(t, notices.FileName, archive.File[3].Name)
 		require.NoError(t, archive.Close())
 	}
 }
@@ -126,12 +138,27 @@ func TestPush(t *testing.T) {
 	pushed, err := artifact.Push(t.Context(), to, chartFile(d.out, d.of), imageFiles(d.out, d.of))
 	require.NoError(t, err)
 	require.Len(t, pushed, 3)
-	assert.Contains(t, pushed[0], to+"/tranche:"+d.of.AppVersion+"@sha256:")
-	assert.Contains(t, pushed[1], to+"/tranche-simulated-driver:"+d.of.AppVersion+"@sha256:")
-	assert.Contains(t, pushed[2], to+"/charts/tranche:"+d.of.Version+"@sha256:")
+	assert.Contains(t, pushed[0].Reference, to+"/tranche:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[1].Reference, to+"/tranche-simulated-driver:"+d.of.AppVersion+"@sha256:")
+	assert.Contains(t, pushed[2].Reference, to+"/charts/tranche:"+d.of.Version+"@sha256:")
 
-	assertImage(t, to+"/tranche:"+d.of.AppVersion, append([]string{"lib/libc.so.6"}, programs...))
-	assertImage(t, to+"/tranche-simulated-driver:"+d.of.AppVersion, []string{"usr/bin/simulated-driver", "usr/lib/simulated-nvml/580/libnvidia-ml.so.1"})
+	sboms := strings.Split(strings.TrimSpace(sbomsOf(pushed, imageFiles(d.out, d.of))), "\n")
+	require.Len(t, sboms, 4)
+	for i, line := range sboms {
+		reference, file, _ := strings.Cut(line, " ")
+		assert.Contains(t, file, []string{"-image-linux-amd64.", "-image-linux-arm64."}[i%2])
+		assert.Equal(t, i > 1, strings.Contains(file, "simulated-driver"))
+		require.FileExists(t, file)
+		parsed, err := name.NewDigest(reference)
+		require.NoError(t, err)
+		_, err = remote.Image(parsed)
+		require.NoError(t, err)
+	}
+
+	assertImage(t, to+"/tranche:"+d.of.AppVersion, append([]string{"debian/libc6", "debian/gcc-12-base", "debian/base-files", "licenses/LICENSE", "licenses/" + notices.FileName}, programs...))
+	assertImage(t, to+"/tranche-simulated-driver:"+d.of.AppVersion, []string{
+		"usr/bin/simulated-driver", "usr/lib/simulated-nvml/580/libnvidia-ml.so.1", "debian/base-files", "licenses/" + notices.FileName,
+	})
 
 	helm := os.Getenv("HELM")
 	if helm == "" {

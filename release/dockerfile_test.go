@@ -25,7 +25,7 @@ func TestDockerfile(t *testing.T) {
 	d := newDist(t)
 	require.NoError(t, d.write(t.Context()))
 	d.of.AppVersion = "0.1.0"
-	built, err := releaseImage(t.Context(), product, filepath.Join(d.programs, "linux-amd64"), "amd64", d.labels(""))
+	built, err := d.sources.releaseImage(t.Context(), "", filepath.Join(d.programs, "linux-amd64"), "amd64", d.labels(""))
 	require.NoError(t, err)
 	file, err := built.ConfigFile()
 	require.NoError(t, err)
@@ -48,8 +48,8 @@ func TestDockerfile(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "image.tar")
 	command := newRootCommand()
-	command.SetArgs(strings.Fields(strings.NewReplacer("root ", "", "/programs", filepath.Join(d.programs, "linux-amd64"),
-		"${TARGETARCH}", "amd64", "/image.tar", out).Replace(run[3])))
+	command.SetArgs(append(strings.Fields(strings.NewReplacer("root ", "", "/programs", filepath.Join(d.programs, "linux-amd64"),
+		"${TARGETARCH}", "amd64", "/image.tar", out).Replace(run[3])), "--sources", string(d.sources)))
 	require.NoError(t, command.Execute())
 	content, err := exec.CommandContext(t.Context(), "tar", "-tf", out).Output()
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestDockerfileHasTheSources(t *testing.T) {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(used, "github.com/tranche-dev/tranche/"), "/")
 		assert.Contains(t, folders, folder, used)
 	}
-	for _, file := range []string{"Makefile", "go.mod", "go.sum", "release", "deployments", "test/compiler.sh"} {
+	for _, file := range []string{"LICENSE", "Makefile", "go.mod", "go.sum", "release", "deployments", "test/compiler.sh"} {
 		assert.Contains(t, folders, file)
 	}
 }

@@ -27,40 +27,41 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
+// The licences of what programs contain are found by the go command, from the repository that they were built in.
+const sourcesUsage = "folder of the repository"
+
 func newImageCommand() *cobra.Command {
-	var name, programs, tag, out string
+	var name, programs, tag, out, repository string
 	cmd := &cobra.Command{
 		Use:   "image --programs FOLDER --tag NAME --out FILE",
 		Short: "Write an image of this machine's architecture as `docker save` does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			of, err := contentsOf(name)
-			if err != nil {
-				return err
-			}
-			return writeImage(cmd.Context(), of, programs, tag, out)
+			return sources(repository).writeImage(cmd.Context(), name, programs, tag, out)
 		},
 	}
 	cmd.Flags().StringVar(&name, "image", "", "simulated-driver; empty: the product's image")
 	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
 	cmd.Flags().StringVar(&tag, "tag", "", "complete name of the image")
 	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	cmd.Flags().StringVar(&repository, "sources", ".", sourcesUsage)
 	return cmd
 }
 
 func newRootCommand() *cobra.Command {
-	var programs, architecture, out string
+	var programs, architecture, out, repository string
 	cmd := &cobra.Command{
 		Use:   "root --programs FOLDER --architecture NAME --out FILE",
 		Short: "Write the files of the product's image as a tar archive, for a Dockerfile",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return writeRoot(cmd.Context(), programs, architecture, out)
+			return sources(repository).writeRoot(cmd.Context(), programs, architecture, out)
 		},
 	}
 	cmd.Flags().StringVar(&programs, "programs", "bin", "folder of the programs")
 	cmd.Flags().StringVar(&architecture, "architecture", "amd64", "amd64 or arm64")
 	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	cmd.Flags().StringVar(&repository, "sources", ".", sourcesUsage)
 	return cmd
 }
 
@@ -74,9 +75,8 @@ func newDistCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.programs, "programs", "build/release", "folder with a folder OS-ARCHITECTURE of programs for each platform")
-	flags.StringVar(&d.completion, "completion", "cmd/kubectl-tranche", "folder with the programs by which kubectl completes names")
 	flags.StringVar(&d.chart, "chart", "deployments/helm/tranche", "folder of the chart")
-	flags.StringVar(&d.license, "license", "LICENSE", "file to put into archives")
+	flags.StringVar((*string)(&d.sources), "sources", ".", sourcesUsage)
 	flags.StringVar(&d.repository, "repository", "", "name of the image, without a tag")
 	flags.StringVar(&d.revision, "revision", "", "commit that the programs are built from")
 	flags.StringVar(&d.out, "out", "dist", "folder to write")
@@ -84,7 +84,7 @@ func newDistCommand() *cobra.Command {
 }
 
 func newPushCommand() *cobra.Command {
-	var folder, chart, registry string
+	var folder, chart, registry, sboms string
 	cmd := &cobra.Command{
 		Use:   "push --registry NAME",
 		Short: "Push images and chart of dist/, and print their names with digests",
@@ -95,14 +95,21 @@ func newPushCommand() *cobra.Command {
 				return err
 			}
 			pushed, err := artifact.Push(cmd.Context(), registry, chartFile(folder, of), imageFiles(folder, of))
-			for _, name := range pushed {
-				fmt.Fprintln(cmd.OutOrStdout(), name)
+			if err != nil {
+				return err
 			}
-			return err
+			for _, one := range pushed {
+				fmt.Fprintln(cmd.OutOrStdout(), one.Reference)
+			}
+			if sboms == "" {
+				return nil
+			}
+			return os.WriteFile(sboms, []byte(sbomsOf(pushed, imageFiles(folder, of))), 0o644) //nolint:gosec // public
 		},
 	}
 	cmd.Flags().StringVar(&folder, "dist", "dist", "folder that `release dist` has written")
 	cmd.Flags().StringVar(&chart, "chart", "deployments/helm/tranche", "folder of the chart")
+	cmd.Flags().StringVar(&sboms, "sboms", "", "file to write: a line for each image of one architecture, and the path of its SBOM")
 	cmd.Flags().StringVar(&registry, "registry", "", "registry and path, such as ghcr.io/tranche-dev")
 	_ = cmd.MarkFlagRequired("registry")
 	return cmd

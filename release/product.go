@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/release/image"
 	"github.com/tranche-dev/tranche/release/internal/debian"
+	"github.com/tranche-dev/tranche/release/internal/notices"
 )
 
 // programs are those in the product's image.
@@ -24,17 +27,14 @@ var programs = []string{
 	"tranche-kubelet-plugin",
 	"tranche-controller",
 	"tranche-web",
+	"tranche-hook",
 	"nvidia-cdi-hook",
 }
 
 // product is the image of the programs in a folder, with Debian's C library: NVIDIA's
 // driver library, which the plugin loads from the host, needs it.
-func product(ctx context.Context, folder, architecture string) (image.Spec, error) {
+func product(_ context.Context, folder, architecture string) (image.Spec, error) {
 	spec := image.Spec{Architecture: architecture, Entrypoint: []string{"/usr/bin/tranche-kubelet-plugin"}}
-	var err error
-	if spec.Entries, err = base(ctx, architecture); err != nil {
-		return image.Spec{}, err
-	}
 	for _, program := range programs {
 		file := filepath.Join(folder, program)
 		if err := startsIn(file, architecture); err != nil {
@@ -73,12 +73,8 @@ func simulation(_ context.Context, folder, architecture string) (image.Spec, err
 	return spec, err
 }
 
-// base returns what is below the programs. Tests replace it: it needs the network.
-var base = func(ctx context.Context, architecture string) ([]image.Entry, error) {
-	packages, err := debian.Runtime(architecture)
-	if err != nil {
-		return nil, err
-	}
+// unpack returns the files of Debian packages. Tests replace it: it needs the network.
+var unpack = func(ctx context.Context, packages []debian.Package) ([]image.Entry, error) {
 	var all []image.Entry
 	for _, p := range packages {
 		content, err := p.Download(ctx)
@@ -141,17 +137,78 @@ var images = map[string]contents{"": product, simulatedDriver: simulation}
 // programsOf are the images' programs.
 var programsOf = map[string][]string{"": programs, simulatedDriver: {simulatedDriver}}
 
-// contentsOf is the image with a name.
-func contentsOf(name string) (contents, error) {
-	if of := images[name]; of != nil {
-		return of, nil
+// packagesOf are the Debian packages in an image: what programs need, and the texts of their licences.
+func packagesOf(name, architecture string) ([]debian.Package, error) {
+	packages, err := debian.Runtime(architecture)
+	if name == simulatedDriver {
+		packages = slices.DeleteFunc(packages, func(p debian.Package) bool { return !p.Texts })
 	}
-	return nil, fmt.Errorf("--image is %q: it is empty for the product's image, or %s", name, simulatedDriver)
+	return packages, err
+}
+
+// folderOfLicences is where licences and notices are in images.
+const folderOfLicences = "/licenses/"
+
+// specOf is the image with a name, from the programs in a folder: with Debian's files, the licence, and the
+// notices of what is in the programs.
+func (s sources) specOf(ctx context.Context, name, folder, architecture string) (image.Spec, error) {
+	of := images[name]
+	if of == nil {
+		return image.Spec{}, fmt.Errorf("--image is %q: it is empty for the product's image, or %s", name, simulatedDriver)
+	}
+	packages, err := packagesOf(name, architecture)
+	if err != nil {
+		return image.Spec{}, err
+	}
+	spec, err := of(ctx, folder, architecture)
+	if err != nil {
+		return image.Spec{}, err
+	}
+	files, err := unpack(ctx, packages)
+	if err != nil {
+		return image.Spec{}, err
+	}
+	licences, err := s.licences(ctx, folderOfLicences, programsIn(folder, name)...)
+	if err != nil {
+		return image.Spec{}, err
+	}
+	spec.Entries = slices.Concat(files, spec.Entries, licences)
+	return spec, nil
+}
+
+// programsIn are the programs of an image, in a folder. Libraries of the simulated driver contain nothing that
+// its program does not.
+func programsIn(folder, name string) (files []string) {
+	for _, program := range programsOf[name] {
+		files = append(files, filepath.Join(folder, program))
+	}
+	return files
+}
+
+// sources is the folder of the repository.
+type sources string
+
+// licences are the licence and the notices of what is in programs, as files below a path.
+func (s sources) licences(ctx context.Context, below string, programs ...string) ([]image.Entry, error) {
+	modules, err := notices.OfPrograms(ctx, string(s), programs...)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if err := notices.Write(&text, modules); err != nil {
+		return nil, err
+	}
+	return []image.Entry{s.license(below), {Path: below + notices.FileName, Data: text.Bytes()}}, nil
+}
+
+// license is that of Tranche.
+func (s sources) license(below string) image.Entry {
+	return image.Entry{Path: below + "LICENSE", Source: filepath.Join(string(s), "LICENSE"), Mode: 0o644}
 }
 
 // writeImage writes the image of this machine's architecture, for a cluster on it.
-func writeImage(ctx context.Context, of contents, folder, tag, out string) error {
-	spec, err := of(ctx, folder, runtime.GOARCH)
+func (s sources) writeImage(ctx context.Context, name, folder, tag, out string) error {
+	spec, err := s.specOf(ctx, name, folder, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
@@ -159,8 +216,8 @@ func writeImage(ctx context.Context, of contents, folder, tag, out string) error
 }
 
 // writeRoot writes the files of the product's image.
-func writeRoot(ctx context.Context, folder, architecture, out string) error {
-	spec, err := product(ctx, folder, architecture)
+func (s sources) writeRoot(ctx context.Context, folder, architecture, out string) error {
+	spec, err := s.specOf(ctx, "", folder, architecture)
 	if err != nil {
 		return err
 	}
@@ -168,8 +225,8 @@ func writeRoot(ctx context.Context, folder, architecture, out string) error {
 }
 
 // releaseImage is the image of one architecture in a release.
-func releaseImage(ctx context.Context, of contents, folder, architecture string, labels map[string]string) (v1.Image, error) {
-	spec, err := of(ctx, folder, architecture)
+func (s sources) releaseImage(ctx context.Context, name, folder, architecture string, labels map[string]string) (v1.Image, error) {
+	spec, err := s.specOf(ctx, name, folder, architecture)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@
 # under the same name.
 set -euo pipefail
 repository=$1${2:+-$2} image=${2:-}
-contents=(bin/{tranche-kubelet-plugin,tranche-controller,tranche-web,nvidia-cdi-hook})
+contents=(bin/{tranche-kubelet-plugin,tranche-controller,tranche-web,tranche-hook,nvidia-cdi-hook})
 if [ -n "$image" ]; then contents=(bin/simulated-driver bin/simulated-nvml); fi
 tag=dev-$(find "${contents[@]}" bin/release -type f | sort | xargs cat | sha256sum | cut -c1-12)
 name=$repository:$tag out=build/${image:-tranche}

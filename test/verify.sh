@@ -29,6 +29,8 @@ lint ./...
 (cd release && lint --config ../.golangci.yaml ./...)
 echo "shell …"
 for script in test/*.sh test/*/*.sh demo/*.sh deployments/*.sh .ci/run; do bash -n "$script"; done
+echo "workflows …"
+go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 echo "chart …"
 HELM=$(bin/cluster path)/helm
 "$HELM" lint --quiet --strict deployments/helm/tranche

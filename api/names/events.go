@@ -61,6 +61,11 @@ const (
 	EventSharesNotLimited = "SharesNotLimited"
 	// EventSharesLimited (Normal): an MPS daemon works again.
 	EventSharesLimited = "SharesLimited"
+	// EventShareLimitRestored (Warning): the memory limit of a pod's share was missing or changed,
+	// and was set again.
+	EventShareLimitRestored = "ShareLimitRestored"
+	// EventShareLimitFailed (Warning): the memory limit of a pod's share is not in force.
+	EventShareLimitFailed = "ShareLimitFailed"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.
 	EventMPSDaemonDied = "MPSDaemonDied"
@@ -174,7 +179,7 @@ const (
 	EventEvictedForSwitch = "EvictedForSwitch"
 	// EventAnnotationIgnored (Warning, on the pod): KAI's annotation gives the pod no GPU,
 	// because its namespace has no label `tranche.dev/translate`, or had none when the pod
-	// was created, or because annotations of KAI 0.18 are not translated.
+	// was created.
 	EventAnnotationIgnored = "AnnotationIgnored"
 	// EventDevicesHeld (Warning, on the pod): claims hold all its devices.
 	EventDevicesHeld = "DevicesHeld"

@@ -32,4 +32,7 @@ const (
 	// TaintReserved marks devices that overlap those that a defragmentation frees for a
 	// waiting pod. The value identifies the defragmentation.
 	TaintReserved = "gpu.tranche.dev/reserved"
+	// TaintMonitor marks the device for monitors that each GPU has. It is allocated with
+	// `adminAccess` only.
+	TaintMonitor = "gpu.tranche.dev/monitor"
 )

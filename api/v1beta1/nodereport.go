@@ -82,6 +82,12 @@ type NodeReport struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 _.:+-]*$`
 	InputHash string `json:"inputHash,omitempty"`
+	// KernelLimitsUnavailable says why the kernel driver does not limit the memory of shares of a
+	// shared GPU. It is absent if it does for all, and if no GPU is shared.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	KernelLimitsUnavailable string `json:"kernelLimitsUnavailable,omitempty"`
 	// UnhealthyGPUs are the GPUs with the taint gpu.tranche.dev/unhealthy.
 	//
 	// +optional

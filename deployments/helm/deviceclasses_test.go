@@ -94,7 +94,7 @@ func TestSwitchedOff(t *testing.T) {
 	require.Equal(t, "nvidia.com/mig-1g.10gb.me", *with[extendedSmall].Spec.ExtendedResourceName)
 	require.NotContains(t, deviceClasses(t, "--set", "extendedResources.migReplicas.enabled=true,extendedResources.mig.enabled=false"), extendedSmall)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.enabled=false"))
-	require.Len(t, deviceClasses(t, "--set-json", "deviceClasses.migProfiles=[]"), 19)
+	require.Len(t, deviceClasses(t, "--set-json", "deviceClasses.migProfiles=[]"), 20)
 }
 
 // TestDeviceClassSelection runs every class's expression over devices as a node
@@ -157,6 +157,7 @@ func TestDeviceClassSelection(t *testing.T) {
 			[]string{"gpu-partition-memory-share"}},
 		"share of a partition by fraction": {amd("type", "share", "shareUnit", "Fraction", "profile", "cpx"),
 			[]string{"gpu-partition-fraction-share"}},
+		"GPU to look at":                  {device(driver, "type", "monitor", "vendor", "nvidia"), []string{"gpu-monitor"}},
 		"share that does not say of what": {device(driver, "type", "share", "vendor", "nvidia"), nil},
 		"no attributes":                   {device(driver), nil},
 		"odd attribute":                   {odd, nil},

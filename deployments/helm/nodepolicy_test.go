@@ -32,7 +32,7 @@ func TestNodePolicy(t *testing.T) {
 		return n
 	}
 	const foreignResource = "tranche-kubelet-plugin may change only the resources tranche.dev/gpu-memory and tranche.dev/gpu-compute of its node"
-	const foreignLabel = "tranche-kubelet-plugin may change only the labels ^nvidia[.]com/(mig[.]strategy|(gpu|mig-[1-9][0-9]*g[.][1-9][0-9]*gb([.-][a-z.]+)?)[.](product|count|replicas|memory|sharing-strategy))$ of its node"
+	const foreignLabel = "tranche-kubelet-plugin may change only the labels ^(nvidia[.]com/(mig[.]strategy|(gpu|mig-[1-9][0-9]*g[.][1-9][0-9]*gb([.-][a-z.]+)?)[.](product|count|replicas|memory|sharing-strategy))|amd[.]com/gpu[.]((product-name|device-id|vram|cu-count)([.][A-Za-z0-9_.-]+)?|compute-memory-partition))$ of its node"
 	for name, test := range map[string]struct {
 		token string
 		after object
@@ -41,6 +41,8 @@ func TestNodePolicy(t *testing.T) {
 		"new labels": {"node-a", node(object{"zone": "a", "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "x"}, nil), ""},
 		"labels of MIG": {"node-a", node(object{"zone": "a", "nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.24gb.me.all.count": "4",
 			"nvidia.com/mig-1g.24gb-me.product": "x", "nvidia.com/mig-1g.5gb.replicas": "10"}, nil), ""},
+		"labels of AMD":            {"node-a", node(object{"zone": "a", "amd.com/gpu.vram": "192G", "amd.com/gpu.product-name.MI300X": "2", "amd.com/gpu.compute-memory-partition": "cpx_nps4"}, nil), ""},
+		"AMD's operator's":         {"node-a", node(object{"zone": "a", "amd.com/gpu.deploy": "true"}, nil), foreignLabel},
 		"mig-manager's":            {"node-a", node(object{"zone": "a", "nvidia.com/mig.config": "all-disabled"}, nil), foreignLabel},
 		"the operator's":           {"node-a", node(object{"zone": "a", "nvidia.com/gpu.deploy.driver": "true"}, nil), foreignLabel},
 		"removed":                  {"node-a", node(object{"zone": "a"}, nil), ""},

@@ -139,7 +139,7 @@ func (m *Manager) present(ctx context.Context, pciAddress string) ([]gpu.Partiti
 		return nil, err
 	}
 	partitions, err := driver.Live(ctx, pciAddress)
-	isWhole := func(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeGPU }
+	isWhole := func(d ledger.Device) bool { return d.Placement.Base().Type == gpu.TypeGPU }
 	if err != nil || len(partitions) > 0 || !slices.ContainsFunc(m.Ledger.DevicesOn(pciAddress), isWhole) {
 		return partitions, err
 	}

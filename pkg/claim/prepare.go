@@ -171,7 +171,7 @@ func (m *Manager) stepsOf(ctx context.Context, gpus []gpu.GPU, wanted ledger.Rec
 		}
 	}
 	var err error
-	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
+	if s.Live, err = m.live(ctx, takenBy(wanted)); err != nil {
 		if driver := (*gpu.DriverError)(nil); errors.As(err, &driver) && steps.PreparedOnPaper(s) {
 			return &run{Manager: m, operation: names.OperationPrepare, record: *s.Held}, nil, nil
 		}
@@ -217,6 +217,13 @@ var errReleasedMeanwhile = errors.New("the claim was released while it was being
 
 func gpusOf(r ledger.Record) []string {
 	return lists.Map(r.Devices, func(d ledger.Device) string { return d.Placement.GPU })
+}
+
+// takenBy returns the GPUs of which the claim takes something. A monitor must start although a GPU does
+// not answer.
+func takenBy(r ledger.Record) []string {
+	r.Devices = lists.Filter(r.Devices, func(d ledger.Device) bool { return !d.Admin })
+	return gpusOf(r)
 }
 
 // underWay has the calls of Prepare that are in progress. A release cancels them first: the

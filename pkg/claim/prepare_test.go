@@ -2,6 +2,7 @@ package claim
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -83,13 +85,33 @@ func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	assert.Empty(t, m.Ledger.List())
 }
 
+// A monitor takes nothing, and starts although a GPU does not answer: then one looks.
+func TestMonitor(t *testing.T) {
+	p, m := startNode(t, 2)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	mustPrepare(t, m, claims.For("a", one))
+	lost := func(gpuID string) error {
+		if gpuID == claims.Address(1) {
+			return gpu.ErrLost
+		}
+		return nil
+	}
+	p.hardware.onLive = lost
+	p.hardware.onEdits = func(q gpu.Placement) error { return lost(q.GPU) }
+	mustPrepare(t, m, claims.Monitors("look", 0, 1))
+	assert.Contains(t, p.spec("look"), "/dev/gpu-0000-01-00-0-monitor")
+	assert.NotContains(t, p.spec("look"), "/dev/gpu-0000-02-00-0-monitor")
+	mustRelease(t, m, "look")
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+	mustRelease(t, m, "a")
+	p.nothingHeld(m)
+}
+
 // Two requests of a claim with one device: no runtime reads a CDI file with two devices of one name.
 func TestOneDeviceTwiceInAClaim(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p, m := startNode(t, 1)
-	mustPrepare(t, m, claims.Of("a", claims.ResultOf("use", one), claims.AdminResult("look", one)))
-	spec := p.spec("a")
-	assert.Equal(t, 1, strings.Count(spec, `"name":"`+one.Name()+`_a"`))
+	mustPrepare(t, m, claims.Of("a", slices.Concat(claims.Monitors("", 0).Status.Allocation.Devices.Results, claims.Monitors("", 0).Status.Allocation.Devices.Results)...))
+	assert.Equal(t, 1, strings.Count(p.spec("a"), `"name":"gpu-0000-01-00-0-monitor_a"`))
 	mustRelease(t, m, "a")
 	p.nothingHeld(m)
 }

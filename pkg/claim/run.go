@@ -312,6 +312,10 @@ func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, 
 		return nil, err
 	}
 	edits, err := driver.Edits(ctx, d.Placement.Base())
+	if err != nil && d.Admin && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "A monitor starts without a GPU that cannot be described", "claim", klog.KRef(r.record.Claim.Namespace, r.record.Claim.Name), "device", d.Name)
+		return &cdispecs.ContainerEdits{}, nil
+	}
 	if err != nil || !d.IsShare() {
 		return edits, err
 	}

@@ -198,19 +198,6 @@ func TestSharesWithoutSharer(t *testing.T) {
 	p.nothingHeld(m)
 }
 
-// Someone who only looks at a share, as an admin may, takes nothing of it.
-func TestAdminAccessToShare(t *testing.T) {
-	p, m := startSharingNode(t, 1)
-	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "80Gi"))
-	r := mustPrepare(t, m, claims.Of("admin", claims.AdminResult("look", claims.MemoryShare(0))))
-	assert.Nil(t, r.Devices[0].Amount)
-	assert.Len(t, p.shares.holders(), 1)
-	mustRelease(t, m, "admin")
-	assert.Len(t, p.shares.holders(), 1)
-	mustRelease(t, m, "a")
-	p.nothingShared(m)
-}
-
 // The claim got another share of the same device: that is another allocation.
 func TestReallocatedShare(t *testing.T) {
 	p, m := startSharingNode(t, 1)
@@ -291,8 +278,7 @@ func TestHolderOthers(t *testing.T) {
 	r.Devices = append(r.Devices, r.Devices[0], claims.Holding("a", ledger.Preparing, claims.MemoryShare(1), claims.Memory(1)).Devices[0])
 	r.Devices[1].ShareID = "second"
 	other := claims.Holding("b", ledger.Preparing, claims.MemoryShare(0), claims.Memory(2))
-	look := other.Clone()
-	look.Devices[0].Admin = true
+	look := claims.Record("c", ledger.Prepared, gpu.Monitor(claims.Address(0)))
 	for device, want := range [][]ledger.Device{other.Devices, {other.Devices[0], r.Devices[0]}, nil} {
 		h := holder(r, device, []ledger.Record{other, look})
 		assert.Equal(t, want, h.Others, device)

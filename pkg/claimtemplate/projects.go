@@ -50,38 +50,24 @@ func Known(key string) bool {
 	return found && slices.ContainsFunc(domains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
 }
 
-// kai018 matches the annotations of KAI 0.18 and Run:ai 3.0, which are neither translated nor served.
-// The chart's policies reject the same (files/translate.yaml).
-var kai018 = struct {
-	pattern *regexp.Regexp
-	// text follows the annotation in a message, with the remedy.
-	text string
-}{
-	regexp.MustCompile(`^nvidia[.]com/container[.]`),
-	"asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated: write annotation gpu-memory with the MiB, and gpu-fraction-container-name with the container, or a claim",
-}
+// asking matches the annotations by which pods of KAI and Run:ai request a part of a GPU.
+var asking = regexp.MustCompile(`^(gpu-fraction|gpu-memory|nvidia[.]com/container[.][^.]+[.]gpu-memory[.](request|limit))$`)
 
 // Ignored returns the annotation of a pod that requests a GPU although the pod has none, or "". KAI's
-// schedulers read it themselves. refusal is the remedy if the annotation is not translated.
-func Ignored(pod *corev1.Pod) (key, refusal string) {
+// schedulers read it themselves.
+func Ignored(pod *corev1.Pod) string {
 	if SchedulerOf(pod.Spec.SchedulerName) == KAI || len(pod.Spec.ResourceClaims) > 0 {
-		return "", ""
+		return ""
 	}
 	return AsksFor(pod.Annotations)
 }
 
-// AsksFor returns the annotation by which a pod requests a GPU without a limit, or "". refusal is the
-// remedy if the annotation is not translated.
-func AsksFor(annotations map[string]string) (key, refusal string) {
+// AsksFor returns the annotation by which a pod requests a GPU without a limit, or "".
+func AsksFor(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if kai018.pattern.MatchString(key) {
-			return key, key + " " + kai018.text
+		if asking.MatchString(key) {
+			return key
 		}
 	}
-	for _, key := range []string{"gpu-fraction", "gpu-memory"} {
-		if _, has := annotations[key]; has {
-			return key, ""
-		}
-	}
-	return "", ""
+	return ""
 }

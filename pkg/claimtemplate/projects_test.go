@@ -21,7 +21,7 @@ func TestKnown(t *testing.T) {
 }
 
 // refused are the keys that the chart's policies refuse.
-func refused(t *testing.T) (all map[string][]struct{ Pattern, Text string }) {
+func refused(t *testing.T) (all map[string][]struct{ Pattern, Except, Text string }) {
 	data, err := os.ReadFile("../../deployments/helm/tranche/files/translate.yaml")
 	require.NoError(t, err)
 	require.NoError(t, yaml.UnmarshalStrict(data, &all))
@@ -46,15 +46,25 @@ func TestRefusedKeys(t *testing.T) {
 		assert.Equal(t, want, n, key)
 	}
 	annotations := refused(t)["annotations"]
-	require.Len(t, annotations, 1)
-	assert.Equal(t, kai018.pattern.String(), annotations[0].Pattern)
-	assert.Equal(t, kai018.text, annotations[0].Text)
-	key, refusal := AsksFor(map[string]string{"gpu-memory": "1", "nvidia.com/container.trainer.gpu-memory.limit": "8Gi"})
-	assert.Equal(t, "nvidia.com/container.trainer.gpu-memory.limit", key)
-	assert.Contains(t, refusal, key+" asks for a share in the way of KAI 0.18 and Run:ai 3.0")
-	key, refusal = AsksFor(map[string]string{"gpu-memory": "1", "nvidia.com/gpu.memory": "1"})
-	assert.Equal(t, "gpu-memory", key)
-	assert.Empty(t, refusal)
-	key, _ = AsksFor(map[string]string{"mps": "true"})
-	assert.Empty(t, key)
+	for key, want := range map[string]int{
+		"nvidia.com/container.a.gpus.devices": 1, "nvidia.com/container.a.gpu-compute.portion": 1, "nvidia.com/container.gpu-memory.request": 1,
+		"kai.scheduler/container.a.gpu-memory.portion.limit": 1, "gpu-fraction.limit": 1,
+		"nvidia.com/container.a.gpu-memory.request": 0, "nvidia.com/container.a.gpu-memory.limit": 0, "nvidia.com/container.a.gpu-compute.mode": 0,
+		"gpu-fraction": 0, "gpu-memory.limit": 0,
+	} {
+		n := 0
+		for _, r := range annotations {
+			if regexp.MustCompile(r.Pattern).MatchString(key) && (r.Except == "" || !regexp.MustCompile(r.Except).MatchString(key)) {
+				n++
+			}
+		}
+		assert.Equal(t, want, n, key)
+	}
+}
+
+func TestAsksFor(t *testing.T) {
+	const limit = "nvidia.com/container.trainer.gpu-memory.limit"
+	assert.Equal(t, limit, AsksFor(map[string]string{limit: "8Gi", "other": ""}))
+	assert.Equal(t, "gpu-memory", AsksFor(map[string]string{"gpu-memory": "1", limit: "8Gi"}))
+	assert.Empty(t, AsksFor(map[string]string{"mps": "true", "nvidia.com/container.trainer.gpu-compute.mode": "sm-sharing", "nvidia.com/gpu.memory": "1"}))
 }

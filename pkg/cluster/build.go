@@ -208,14 +208,15 @@ func (p *Pool) mode() *Mode {
 
 func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
 	var out []Taint
-	for _, d := range p.Devices {
+	devices := lists.Filter(p.Devices, func(d *Device) bool { return d.Type != gpu.TypeMonitor })
+	for _, d := range devices {
 		// The driver and a rule can set the same taint.
 		counted := map[int]bool{}
 		for _, t := range d.Taints {
 			i := slices.IndexFunc(out, func(o Taint) bool { return o.Key == t.Key && o.Value == t.Value && o.Effect == t.Effect })
 			if i < 0 {
 				i = len(out)
-				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: t.Effect, Of: len(p.Devices)})
+				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: t.Effect, Of: len(devices)})
 			}
 			if counted[i] {
 				continue

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -87,14 +89,20 @@ func TestAWholeGPUTakesEveryPosition(t *testing.T) {
 	assert.Empty(t, g.Fits)
 }
 
-func TestAdminAccessTakesNothing(t *testing.T) {
-	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.GPUOf(0))
-	yes := true
-	scenes.Result(&admin).AdminAccess = &yes
-	g := only(t, oneH100(admin))
+func TestAMonitorTakesNothing(t *testing.T) {
+	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.GPUOf(0)+"-monitor")
+	scenes.Result(&admin).AdminAccess = new(true)
+	in := oneH100(admin)
+	g := only(t, in)
+	assert.Empty(t, g.Taints)
 	assert.Equal(t, 7, counts(g.Fits)["1g.10gb"])
 	assert.NotContains(t, states(g), cluster.Taken)
 	assert.True(t, g.Held[0].Holders[0].Admin)
+
+	for i := range in.Slices {
+		in.Slices[i].Spec.Devices = slices.DeleteFunc(in.Slices[i].Spec.Devices, func(d resourceapi.Device) bool { return gpu.IsMonitor(d.Name) })
+	}
+	assert.Empty(t, only(t, in).Held, "during a switch the device is not published")
 }
 
 // What is left of a shared device is free, unless a taint keeps claims away or holders may be missing.

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -101,7 +102,7 @@ func (c *Cluster) hold() {
 			if d.Held() {
 				d.Pool.Taken.Add(d.Consumes)
 			}
-		case key.driver != names.DriverName:
+		case key.driver != names.DriverName, gpu.IsMonitor(key.device): // not published during a switch
 		default:
 			if p := gpus[deviceKey{key.driver, key.pool, GPUOf(key.device)}]; p != nil {
 				p.gone = append(p.gone, h)

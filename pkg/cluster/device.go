@@ -109,7 +109,7 @@ func (d *Device) Mode() string {
 	if d.Type.FollowsMode() || d.Vendor() == gpu.AMD && d.Profile != "" {
 		return strings.ToUpper(d.Profile)
 	}
-	if d.Vendor() == gpu.AMD && d.text("memoryPartition") != "" {
+	if d.Vendor() == gpu.AMD && d.Type != gpu.TypeMonitor && d.text("memoryPartition") != "" {
 		return wholeMode
 	}
 	return ""

@@ -75,7 +75,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	seen := map[int]int{}
 	for _, d := range devices {
 		takes := d.Consumes[names.CounterMemory]
-		if n == 1 {
+		if n == 1 && d.Type != gpu.TypeMonitor {
 			// The whole GPU is all there is to show.
 			d.positions = []int{0}
 			continue

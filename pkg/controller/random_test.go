@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -209,8 +208,12 @@ func (c *chaos) addPod() {
 		return
 	}
 	c.pods++
-	c.pod("node-a", fmt.Sprintf("pod-%d", c.pods), gpuID, gpuID, func(p *corev1.Pod, r *resourceapi.ResourceClaim) {
-		r.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(c.rand.IntN(5) == 0)
+	device, admin := gpuID, c.rand.IntN(5) == 0
+	if admin {
+		device += "-monitor"
+	}
+	c.pod("node-a", fmt.Sprintf("pod-%d", c.pods), gpuID, device, func(_ *corev1.Pod, r *resourceapi.ResourceClaim) {
+		r.Status.Allocation.Devices.Results[0].AdminAccess = &admin
 	})
 }
 

@@ -48,6 +48,9 @@ const (
 	// TypeShare is a part of a GPU, or of a partition, that several claims hold
 	// at once.
 	TypeShare Type = "share"
+	// TypeMonitor is a GPU for those who only look at it, with all its partitions, whoever holds
+	// them. It takes nothing of the GPU, and is allocated with admin access only.
+	TypeMonitor Type = "monitor"
 )
 
 // FollowsMode reports whether partitions of the type are there because the whole
@@ -142,6 +145,9 @@ type Offer struct {
 // set, and the beginning of every device name of the GPU.
 func (g *GPU) Name() string { return NameOf(g.PCIAddress) }
 
+// Monitor is the device by which one looks at a GPU.
+func Monitor(pciAddress string) Placement { return Placement{GPU: pciAddress, Type: TypeMonitor} }
+
 // Placement returns the placement with the given device name.
 func (g *GPU) Placement(name string) (Placement, bool) {
 	for _, p := range g.Placements {
@@ -193,8 +199,11 @@ func (p Placement) Name() string {
 	if p.Share != nil {
 		return ShareName(p.Base().Name(), p.Share.By)
 	}
-	if p.Type == TypeGPU {
+	switch p.Type {
+	case TypeGPU:
 		return NameOf(p.GPU)
+	case TypeMonitor:
+		return NameOf(p.GPU) + "-" + string(TypeMonitor)
 	}
 	return partitionName(p.GPU, p.Type, p.Profile, p.Start)
 }

@@ -53,6 +53,11 @@ func AddressOf(device string) string {
 	return fmt.Sprintf("%s:%s:%s.%s", m[1], m[2], m[3], m[4])
 }
 
+// IsMonitor reports whether a device is the Monitor of a GPU, by its name.
+func IsMonitor(device string) bool {
+	return OfDevice(device) != "" && strings.HasSuffix(device, "-"+string(TypeMonitor))
+}
+
 // partitionName leaves out the type where the profile is a mode: "…-cpx-3".
 func partitionName(pciAddress string, t Type, profile string, position int) string {
 	if t.FollowsMode() {

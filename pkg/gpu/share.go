@@ -79,7 +79,14 @@ type Sharing struct {
 	// Limits is set where holders are kept to their memory by an MPS daemon, which
 	// was seen to work.
 	Limits bool `json:"limits,omitempty"`
+	// KernelLimits is set where the kernel driver keeps pods to the memory of their shares, which
+	// was seen to work.
+	KernelLimits bool `json:"kernelLimits,omitempty"`
 }
+
+// MemoryLimit is what a control group may have of a GPU's memory, and what it uses of it, in bytes.
+// Without a limit, both may be zero.
+type MemoryLimit struct{ Bytes, Used int64 }
 
 // Share makes of a placement a device that several claims hold at once, each a
 // part of it.
@@ -109,9 +116,13 @@ func ShareOf(p Placement, by Basis, s Sharing) Placement {
 	q := p
 	q.Type = TypeShare
 	q.Share = &Share{Of: p.Type, By: by, Sharing: s}
-	q.Isolation = IsolationNone
-	if s.Limits {
+	switch {
+	case s.KernelLimits && s.Strategy == TimeSlicing:
+		q.Isolation = IsolationKernel
+	case s.Limits: // NVIDIA does not say whose memory that of a client of MPS is
 		q.Isolation = IsolationCooperative
+	default:
+		q.Isolation = IsolationNone
 	}
 	return q
 }

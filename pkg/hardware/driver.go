@@ -98,6 +98,14 @@ type Driver interface {
 	// gpu.Settings. It has nothing to do with partitions.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 
+	// SetMemoryLimit limits the memory of the GPU that the processes of a control group, and of
+	// those below it, have together, and reads the limit back. Zero bytes: no limit. group is
+	// the folder of the group, as this process sees it. It fails with gpu.ErrNotSupported if
+	// nothing on the machine limits the GPU's memory.
+	SetMemoryLimit(ctx context.Context, pciAddress, group string, bytes int64) error
+	// MemoryLimit reads the limit of a control group.
+	MemoryLimit(ctx context.Context, pciAddress, group string) (gpu.MemoryLimit, error)
+
 	// Usage measures a GPU, its partitions and its processes. What cannot be measured is
 	// absent. It is called at intervals, and must not keep others long from the GPU.
 	Usage(ctx context.Context, pciAddress string) (gpu.Usage, error)
@@ -142,6 +150,16 @@ func (Basic) SetTimeSlice(context.Context, string, gpu.TimeSlice) error { return
 
 // SetComputeMode implements Driver.
 func (Basic) SetComputeMode(context.Context, string, string) error { return nil }
+
+// SetMemoryLimit implements Driver.
+func (Basic) SetMemoryLimit(_ context.Context, pciAddress, _ string, _ int64) error {
+	return lacks(pciAddress, "limit of memory by control group")
+}
+
+// MemoryLimit implements Driver.
+func (Basic) MemoryLimit(_ context.Context, pciAddress, _ string) (gpu.MemoryLimit, error) {
+	return gpu.MemoryLimit{}, lacks(pciAddress, "limit of memory by control group")
+}
 
 // Usage implements Driver.
 func (Basic) Usage(_ context.Context, pciAddress string) (gpu.Usage, error) {

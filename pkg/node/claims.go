@@ -18,9 +18,11 @@ import (
 type claims struct {
 	*base
 	*claim.Manager
-	// shares sets up shares, daemons are their MPS daemons.
+	// shares sets up shares, and daemons are their MPS daemons.
 	shares  *share.Sharer
 	daemons *share.Daemons
+	// limiter sets the memory limits of pods.
+	limiter *share.Limiter
 }
 
 func newClaims(ctx context.Context, b *base) (*claims, error) {
@@ -37,7 +39,7 @@ func newClaims(ctx context.Context, b *base) (*claims, error) {
 		root = cmp.Or(root, d.ProgramRoot)
 	}
 	daemons := share.NewDaemons(b.supervisor(ctx, root), b.events)
-	shares := share.New(share.Config{Driver: b.drivers.Of, Daemons: daemons.Supervisor, NoMPS: daemons.WhyNot})
+	shares := share.New(share.Config{Driver: b.drivers.Of, Daemons: daemons.Supervisor, NoMPS: daemons.WhyNot, HookFolder: b.DataDir()})
 	daemons.SetServes(shares.Serves)
 	manager := claim.NewManager(claim.Config{
 		Node:     b.NodeName,
@@ -54,5 +56,7 @@ func newClaims(ctx context.Context, b *base) (*claims, error) {
 
 		BeforeStep: b.beforeStep,
 	})
-	return &claims{base: b, Manager: manager, shares: shares, daemons: daemons}, nil
+	c := &claims{base: b, Manager: manager, shares: shares, daemons: daemons}
+	c.limiter = c.newLimiter()
+	return c, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hook"
 )
 
 // Config is the configuration of the plugin.
@@ -47,6 +48,12 @@ type Config struct {
 	ExtendedResources map[gpu.Vendor]string
 	// MIGExtendedResources: the settings of GPUs say what nvidia.com/mig-<profile> stands for.
 	MIGExtendedResources bool
+	// Hook is the program that limits the memory of shares when containers start. It is copied to
+	// the host. Empty: the kernel driver limits no shares.
+	Hook string
+	// CgroupRoot is the folder of the root of all control groups of cgroup v2; empty:
+	// /sys/fs/cgroup, which is where NVIDIA's driver expects it.
+	CgroupRoot string
 	// MPSDir is the folder of the MPS daemons, with the same path in the pod and on the
 	// host.
 	MPSDir string
@@ -59,7 +66,7 @@ type Config struct {
 	GPUNodes client.GPUNodes `json:"-"`
 	// MemoryModes allows changes of AMD's memory mode, which reload the driver.
 	MemoryModes bool
-	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery.
+	// NodeLabels: the node gets labels of NVIDIA's GPU feature discovery and AMD's node labeller.
 	NodeLabels bool
 	// GPUResources: the node's status gets GPU memory and compute.
 	GPUResources bool
@@ -113,6 +120,8 @@ func (c *Config) sharingFile() string { return filepath.Join(c.DataDir(), "shari
 
 func (c *Config) rebootFile() string { return filepath.Join(c.DataDir(), "reboot.json") }
 
+func (c *Config) cgroupRoot() string { return cmp.Or(c.CgroupRoot, "/sys/fs/cgroup") }
+
 func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.json") }
 
 // sockets returns patterns that match the sockets of all plugins on this node.
@@ -121,6 +130,7 @@ func (c *Config) sockets() []string {
 		filepath.Join(c.registrarDir(), names.DriverName+"*-reg.sock"),
 		filepath.Join(c.DataDir(), "dra*.sock"),
 		filepath.Join(c.DataDir(), reportSockets),
+		hook.Sockets(c.DataDir()),
 	}
 }
 

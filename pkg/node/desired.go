@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -15,17 +14,22 @@ import (
 func (m *monitor) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	m.readDesired(ctx)
 	withMPS, load := m.drivers.LoadWithMPS()
-	// Whether MPS works is tried with a daemon.
-	shared := m.node.IsManaged() && slices.ContainsFunc(found, func(g gpu.GPU) bool {
-		return g.Vendor == withMPS && m.desiredOf(&g).Shared
-	})
-	limits := m.claims.daemons.Limits(ctx, load, shared)
+	// Whether the kernel driver and MPS limit memory is tried.
+	byKernel, needsMPS := map[string]bool{}, false
+	for i := range found {
+		g := &found[i]
+		if want := m.desiredOf(g); m.node.IsManaged() && want.Shared {
+			byKernel[g.PCIAddress] = m.claims.limiter.Works(ctx, g) == nil
+			needsMPS = needsMPS || g.Vendor == withMPS && (want.Strategy == gpu.MPS || !byKernel[g.PCIAddress])
+		}
+	}
+	limits := m.claims.daemons.Limits(ctx, load, needsMPS)
 	if ctx.Err() != nil {
 		return false // the plugin is stopping, so the probe of the MPS daemon failed
 	}
 	return m.sharing.AddShares(ctx, found, func(g *gpu.GPU) profile.Desired {
 		want := m.desiredOf(g)
-		want.Limits = limits && g.Vendor == withMPS
+		want.Limits, want.KernelLimits = limits && g.Vendor == withMPS, byKernel[g.PCIAddress]
 		return want
 	})
 }

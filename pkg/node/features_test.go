@@ -31,7 +31,7 @@ func TestClusterWithoutAFeature(t *testing.T) {
 		offered func(*resourceapi.Device) bool
 		works   string
 	}{
-		"DRAPartitionableDevices": {nodetest.DropCounters, "PartitionsNotPublished", func(d *resourceapi.Device) bool { return *d.Attributes["type"].StringValue == "gpu" }, card0},
+		"DRAPartitionableDevices": {nodetest.DropCounters, "PartitionsNotPublished", func(d *resourceapi.Device) bool { return len(d.ConsumesCounters) == 0 }, card0},
 		"DRAConsumableCapacity":   {dropShares, "SharesNotPublished", func(d *resourceapi.Device) bool { return !strings.HasSuffix(d.Name, "-share") }, small0},
 	} {
 		t.Run(gate, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestCountersAreDroppedLater(t *testing.T) {
 	require.Eventually(t, func() bool {
 		for _, s := range nodetest.SlicesOf(t, api, names.DriverName) {
 			for _, d := range s.Spec.Devices {
-				if *d.Attributes["type"].StringValue != "gpu" || d.Name == card0 {
+				if len(d.ConsumesCounters) > 0 || d.Name == card0 {
 					return false
 				}
 			}

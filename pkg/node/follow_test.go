@@ -92,7 +92,7 @@ func TestStaticProfile(t *testing.T) {
 	published := func() bool {
 		devices := devicesOn(t, s.machine, card0)
 		node, err := s.get()
-		return err == nil && len(devices) == 7 && node.Status.Node.AppliedHash == sevens.Hash && node.Status.Node.GPUs[0].SliceHash == publish.Digest(devices)
+		return err == nil && len(devices) == 7+1 && node.Status.Node.AppliedHash == sevens.Hash && node.Status.Node.GPUs[0].SliceHash == publish.Digest(devices)
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "the slices have not what the report says")
 
@@ -284,7 +284,7 @@ func TestEnabledBesideUnchanged(t *testing.T) {
 	task = s.ask(v1beta1.Applying, before, enabled)
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	published := func() bool {
-		return len(devicesOn(t, s.machine, card0)) == 7 && len(devicesOn(t, s.machine, card1)) == 0
+		return len(devicesOn(t, s.machine, card0)) == 7+1 && len(devicesOn(t, s.machine, card1)) == 1 // the one for monitors
 	}
 	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "other devices than those of the unchanged GPU are published")
 	s.await("the mode is not reported", func(r *v1beta1.NodeReport) bool {

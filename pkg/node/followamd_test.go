@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -44,11 +45,11 @@ func TestMemoryModeOfProfile(t *testing.T) {
 	nps4 := func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		for _, d := range devices {
-			if !strings.Contains(d.Name, "-cpx-") || !untainted(d) || *d.Attributes["memoryPartition"].StringValue != "NPS4" {
+			if !gpu.IsMonitor(d.Name) && (!strings.Contains(d.Name, "-cpx-") || !untainted(d) || *d.Attributes["memoryPartition"].StringValue != "NPS4") {
 				return false
 			}
 		}
-		return len(devices) == 8
+		return len(devices) == 8+1
 	}
 	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "the partitions of the new modes are not published")
 	assert.Equal(t, gpunodes.XCP("CPX", "NPS4"), s.modes())

@@ -28,7 +28,7 @@ func (m *monitor) offered() []hardware.OfferedGPU {
 	for i, g := range gpus {
 		settings := m.sharing.Of(g.PCIAddress)
 		all[i] = hardware.OfferedGPU{
-			GPU: g, Static: settings.Layout.Partitioning == profile.PartitioningStatic,
+			GPU: g, Static: settings.Layout.Partitioning == profile.PartitioningStatic || settings.Layout.Compute != "",
 			Resource: func(q gpu.Placement) string {
 				if settings.Means(q) {
 					return string(g.Vendor) + ".com/gpu"

@@ -68,15 +68,16 @@ func (m *monitor) checkFirst(ctx context.Context) error {
 	return nil
 }
 
-// check checks the GPUs and the MPS daemons. While the GPUs are being changed, only the
-// daemons are checked: a change can take minutes, and checks the GPUs at its end.
+// check checks the GPUs, the MPS daemons and the memory limits of shares. While the GPUs are being
+// changed, they are not checked: a change can take minutes, and checks the GPUs at its end.
 func (m *monitor) check(ctx context.Context) {
 	if m.looking.TryLock() {
 		m.lookAtGPUs(ctx)
 		m.looking.Unlock()
 	}
-	if m.publisher.IsMine() { // of two plugins, during a rolling update, only one restarts daemons
+	if m.publisher.IsMine() { // of two plugins, during a rolling update, only one restarts daemons and sets limits
 		m.claims.lookAfterDaemons(ctx)
+		m.claims.limiter.Check(ctx)
 	}
 	m.publisher.ClaimsChanged(ctx)
 }

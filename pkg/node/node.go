@@ -96,7 +96,7 @@ func run(ctx context.Context, c *Config, client kubernetes.Interface, stop conte
 	if err != nil {
 		return served, err
 	}
-	if err := p.serveReport(ctx); err != nil {
+	if err := errors.Join(p.serveReport(ctx), p.serveHook(ctx)); err != nil {
 		return served, err
 	}
 	stopServing, err := p.serveKubelet(ctx)
@@ -141,7 +141,7 @@ func newPlugin(ctx context.Context, b *base) (*plugin, error) {
 		State: b.applied, GPUs: b.roster.All, Lost: b.roster.Lost, Driver: b.drivers.Of, Claims: claims, MemoryModes: b.MemoryModes,
 	})
 	p.follow = follow.New(follow.Config{
-		Node: b.node.First, Nodes: b.GPUNodes, Machine: b.Machine, Version: b.Version, MemoryModes: b.MemoryModes, RebootFile: b.rebootFile(),
+		Node: b.node.First, Nodes: b.GPUNodes, Machine: b.Machine, Version: b.Version, NoKernelLimits: claims.limiter.WhyNot, MemoryModes: b.MemoryModes, RebootFile: b.rebootFile(),
 		Claims: claims.Manager, GPUs: b.gpus, Roster: b.roster, Drivers: b.drivers, Profile: p.profile,
 		Publisher: p.monitor.publisher, Sharing: p.monitor.sharing, Monitor: p.monitor, Events: b.events,
 		TaintSettle: b.taintSettle, RestorePause: b.restorePause, TaintsPatience: b.taintsPatience,

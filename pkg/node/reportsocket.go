@@ -12,8 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/serve"
@@ -30,24 +32,64 @@ const (
 // serveReport answers `tranche-kubelet-plugin hardware` until ctx ends. Only root on the node can
 // connect to the socket, because the report names claims and processes.
 func (p *plugin) serveReport(ctx context.Context) error {
-	path := filepath.Join(p.DataDir(), "report-"+cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid()))+".sock")
+	path := filepath.Join(p.DataDir(), strings.ReplaceAll(reportSockets, "*", p.instance()))
+	return serveSocket(ctx, path, http.HandlerFunc(p.answerReport))
+}
+
+// instance tells the sockets of this plugin from those of another one on the node.
+func (c *Config) instance() string { return cmp.Or(string(c.PodUID), strconv.Itoa(os.Getpid())) }
+
+// serveSocket serves HTTP on a socket until ctx ends, to root on the node.
+func serveSocket(ctx context.Context, path string, handler http.Handler) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the old socket of the hardware report: %w", err)
+		return fmt.Errorf("remove the old socket %s: %w", path, err)
 	}
 	listener, err := serve.Listen(ctx, "unix", path, serve.Few)
 	if err != nil {
-		return fmt.Errorf("serve the hardware report: %w", err)
+		return err
 	}
+	listener.Listener = sameUser{listener.Listener}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("restrict the socket of the hardware report to root: %w", err), listener.Close())
+		return errors.Join(fmt.Errorf("restrict socket %s to root: %w", path, err), listener.Close())
 	}
-	server := serve.New(http.HandlerFunc(p.answerReport))
+	server := serve.New(handler)
 	go func() {
 		if err := serve.Run(ctx, server, listener); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot serve the hardware report any more")
+			klog.FromContext(ctx).Error(err, "Cannot serve a socket any more", "socket", path)
 		}
 	}()
 	return nil
+}
+
+// sameUser accepts connections of the user that this process runs as, which is root on a node. The
+// kernel says who has connected (SO_PEERCRED): the mode of a socket counts only where its folder is
+// mounted.
+type sameUser struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l sameUser) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || userOf(c) == os.Geteuid() {
+			return c, err //nolint:wrapcheck // http.Server looks at it
+		}
+		_ = c.Close()
+	}
+}
+
+// userOf returns the user of a connection's other end, -1 if it is not known.
+func userOf(c net.Conn) int {
+	user := -1
+	if socket, ok := c.(*net.UnixConn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+					user = int(cred.Uid)
+				}
+			})
+		}
+	}
+	return user
 }
 
 func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {

@@ -45,7 +45,7 @@ func TestTemplatesAreWhatThePluginPublishes(t *testing.T) {
 			require.Eventually(t, func() bool {
 				published = nodetest.SlicesOf(t, m.api, names.DriverName)
 				return !slices.ContainsFunc(published, func(s resourceapi.ResourceSlice) bool {
-					return slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return !untainted(d) })
+					return slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return !untainted(d) && !gpu.IsMonitor(d.Name) })
 				})
 			}, nodetest.Patience, nodetest.Tick, "tainted")
 			assert.Equal(t, specsOf(t, want), specsOf(t, published))

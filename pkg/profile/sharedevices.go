@@ -72,7 +72,10 @@ func ofWhole(g *gpu.GPU, c Desired, limits bool) ([]gpu.Placement, error) {
 		return nil, nil
 	}
 	sharing := c.Sharing
-	sharing.Limits = limits && g.Vendor == gpu.NVIDIA && base.Memory > 0
+	sharing.KernelLimits = c.KernelLimits && base.Memory > 0
+	// With time-slicing, one of both is enough: without a daemon, the errors of one claim do not reach others.
+	needsMPS := c.Strategy == gpu.MPS || !sharing.KernelLimits
+	sharing.Limits = limits && needsMPS && g.Vendor == gpu.NVIDIA && base.Memory > 0
 	if g.Vendor != gpu.NVIDIA {
 		sharing.TimeSlice = "" // other vendors have no such setting
 	}

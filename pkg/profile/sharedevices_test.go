@@ -148,6 +148,32 @@ func TestWhatSharesAre(t *testing.T) {
 }
 
 // Shares of partitions only take turns, whatever holds for the whole GPU.
+// Where the kernel driver limits memory, time-slicing needs no MPS, and its servers take no memory.
+func TestSharesLimitedByTheKernel(t *testing.T) {
+	g := firstGPU(t, "h100x8")
+	for strategy, want := range map[gpu.Strategy]struct {
+		isolation gpu.Isolation
+		mps       bool
+	}{
+		gpu.TimeSlicing: {gpu.IsolationKernel, false},
+		gpu.MPS:         {gpu.IsolationCooperative, true},
+	} {
+		shares, err := with(func(c *profile.Desired) { c.Strategy, c.KernelLimits = strategy, true }).ShareDevices(g, true)
+		require.NoError(t, err)
+		require.Len(t, shares, 2)
+		whole, _ := g.Placement(g.Name())
+		for _, s := range shares {
+			assert.Equal(t, want.isolation, s.Isolation)
+			assert.True(t, s.Share.KernelLimits, "both have the limit")
+			assert.Equal(t, want.mps, s.Share.Limits)
+			assert.Equal(t, want.mps, s.Memory < whole.Memory/gpu.MiB*gpu.MiB)
+		}
+	}
+	shares, err := with(func(c *profile.Desired) { c.KernelLimits = true }).ShareDevices(firstGPU(t, "gb10x1"), true)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.IsolationNone, shares[0].Isolation, "the amount is not known")
+}
+
 func TestSharesOfPartitions(t *testing.T) {
 	g := firstGPU(t, "h100x8")
 	devices, err := with(func(c *profile.Desired) {

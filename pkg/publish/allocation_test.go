@@ -21,6 +21,7 @@ const (
 	wholeGPU     = "gpu.tranche.dev"
 	anyPartition = "gpu-partition.tranche.dev"
 	anyMIG       = "gpu-mig.tranche.dev"
+	monitors     = "gpu-monitor.tranche.dev"
 )
 
 func classOf(profile string) string { return "gpu-mig-" + gpu.ProfileSlug(profile) + ".tranche.dev" }
@@ -199,22 +200,27 @@ func TestSeveralDevicesInOneClaim(t *testing.T) {
 	assert.NotNil(t, c.ask(allocator.Request("gpus", wholeGPU, 2)))
 }
 
-// TestAdminAccess: the allocator of Kubernetes 1.37 checks counters also for a claim with admin
-// access, so a monitor is placed only where nothing is allocated; afterwards it keeps nobody off. If
-// this fails with a newer allocator, the documentation of admin access can promise more.
+// TestAdminAccess: a monitor starts beside work, gets all GPUs, and takes nothing. The allocator checks counters also for a
+// claim with admin access, so a whole GPU is no device for monitors.
 func TestAdminAccess(t *testing.T) {
-	c := clusterOf(t, gpusOf(t, machineOf(t, "H100-80GB", 2)))
-	monitor := allocator.Request("gpus", wholeGPU, 0)
-	monitor.Exactly.AllocationMode, monitor.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, new(true)
-	held := c.one(classOf("1g.10gb"))
-	require.NotNil(t, held)
-	assert.Nil(t, c.ask(monitor), "a partition is held")
-	c.scheduler.Release(held)
-	grant := c.ask(monitor)
-	require.NotNil(t, grant)
-	assert.Len(t, grant.Devices(), 2)
-	assert.NotNil(t, c.ask(monitor), "another monitor")
-	assert.Len(t, c.fill(wholeGPU), 2, "monitors take nothing")
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
+	c := clusterOf(t, gpus)
+	asAdmin := func(class string) resourceapi.DeviceRequest {
+		r := allocator.Request("gpus", class, 0)
+		r.Exactly.AllocationMode, r.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, new(true)
+		r.Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: names.TaintMonitor, Operator: resourceapi.DeviceTolerationOpExists}}
+		return r
+	}
+	require.NotNil(t, c.one(classOf("1g.10gb")))
+	require.NotNil(t, c.one(wholeGPU))
+	assert.Nil(t, c.ask(asAdmin(wholeGPU)), "a partition is held")
+	for range 2 {
+		grant := c.ask(asAdmin(monitors))
+		require.NotNil(t, grant)
+		assert.Equal(t, []string{gpus[0].Name() + "-monitor", gpus[1].Name() + "-monitor"}, grant.Devices())
+	}
+	assert.Len(t, c.fill(classOf("1g.10gb")), 6, "monitors take nothing")
+	assert.Nil(t, c.one(monitors), "nobody takes the device by accident")
 }
 
 // TestTaintedGPU: nothing new goes onto a tainted GPU, and what it gave away

@@ -85,7 +85,7 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 // setCut adds the attributes that say which part of its GPU a device is.
 func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
-	case gpu.TypeGPU:
+	case gpu.TypeGPU, gpu.TypeMonitor:
 		m.setString(names.AttributeUUID, g.UUID)
 	case gpu.TypeMIG:
 		m.setString(names.AttributeParentUUID, g.UUID)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -44,10 +45,26 @@ func checkDevice(sets []resourceapi.CounterSet, d *resourceapi.Device) error {
 	if n, limit := len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
 		return fmt.Errorf("%d attributes and capacities, the API allows %d", n, limit)
 	}
-	if err := errors.Join(checkTaints(d.Taints), checkConsumption(sets, d)); err != nil {
+	if err := errors.Join(checkNames(d), checkTaints(d.Taints), checkConsumption(sets, d)); err != nil {
 		return err
 	}
 	return checkAmounts(d)
+}
+
+// checkNames checks the names of attributes and capacities. From Kubernetes 1.38 on, the helper that publishes
+// refuses slices where the driver's domain is part of one, and the API server refuses a second slash.
+func checkNames(d *resourceapi.Device) error {
+	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
+		if strings.HasPrefix(string(name), names.DriverName+"/") || strings.Count(string(name), "/") > 1 {
+			return fmt.Errorf("the name of its attribute %s has the driver's domain, or two slashes", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
+		if strings.Contains(string(name), "/") {
+			return fmt.Errorf("the name of its capacity %s has a slash", name)
+		}
+	}
+	return nil
 }
 
 func checkTaints(taints []resourceapi.DeviceTaint) error {

@@ -20,3 +20,21 @@ func TestTooManyAttributes(t *testing.T) {
 	device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{names.CapacityMemory: {}}
 	require.EqualError(t, checkDevice(nil, &device), "33 attributes and capacities, the API allows 32")
 }
+
+// Kubernetes 1.38 publishes no slice of the driver if one of its names is wrong.
+func TestNamesOfAttributesAndCapacities(t *testing.T) {
+	for name, want := range map[resourceapi.QualifiedName]string{
+		"type": "", "resource.kubernetes.io/pciBusID": "",
+		names.DriverName + "/type": "the name of its attribute gpu.tranche.dev/type has the driver's domain, or two slashes",
+		"a.example/b/c":            "the name of its attribute a.example/b/c has the driver's domain, or two slashes",
+	} {
+		err := checkDevice(nil, &resourceapi.Device{Name: "gpu", Attributes: attributeMap{name: {}}})
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
+	device := &resourceapi.Device{Name: "gpu", Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{names.DriverName + "/memory": {}}}
+	require.EqualError(t, checkDevice(nil, device), "the name of its capacity gpu.tranche.dev/memory has a slash")
+}

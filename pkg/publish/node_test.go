@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -115,9 +116,14 @@ func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, gpuID string) 
 		if len(slice.Spec.Devices) > 0 && gpu.OfDevice(slice.Spec.Devices[0].Name) == gpuID {
 			require.False(t, found, "two slices of GPU %s", gpuID)
 			found = true
-			devices = append(devices, slice.Spec.Devices...)
+			devices = append(devices, withoutMonitors(slice.Spec.Devices)...)
 		}
 	}
 	require.True(t, found, "no slice of GPU %s", gpuID)
 	return devices
+}
+
+// withoutMonitors are the devices that take something of a GPU.
+func withoutMonitors(devices []resourceapi.Device) []resourceapi.Device {
+	return lists.Filter(devices, func(d resourceapi.Device) bool { return !gpu.IsMonitor(d.Name) })
 }

@@ -30,6 +30,8 @@ type GPU struct {
 	// NoShares: shares are not published, because the API server would drop the fields that
 	// let several claims hold one.
 	NoShares bool
+	// NoMonitor: the device for monitors is not published.
+	NoMonitor bool
 	// ExtendedResource is the extended resource that devices of the GPU stand for, beside
 	// their device classes: "nvidia.com/gpu". Empty: none.
 	ExtendedResource string
@@ -87,7 +89,7 @@ func contents(g *GPU) ([]resourceapi.CounterSet, []resourceapi.Device, []error) 
 	sets := []resourceapi.CounterSet{counterSet(g)}
 	if g.WholeOnly {
 		sets = nil
-		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != g.Name() })
+		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != g.Name() && !gpu.IsMonitor(d.Name) })
 		for i := range devices {
 			devices[i].ConsumesCounters = nil
 		}
@@ -135,7 +137,27 @@ func devicesOf(g *GPU) []resourceapi.Device {
 			Taints: append(slices.Clone(g.Taints), g.DeviceTaints[p.Name()]...),
 		})
 	}
+	if !g.NoMonitor {
+		devices = append(devices, monitor(&g.GPU))
+	}
 	return devices
+}
+
+// monitor is the device for monitors of a GPU. The scheduler counts counters for admin access, too, so it
+// consumes none. It has what all devices have, because selectors that miss something fail. Only its own
+// taint is published: monitors also look at GPUs that are out of service.
+func monitor(g *gpu.GPU) resourceapi.Device {
+	p := gpu.Monitor(g.PCIAddress)
+	p.Isolation = gpu.IsolationNone
+	for _, q := range g.Placements {
+		p.Memory = max(p.Memory, q.Memory)
+	}
+	return resourceapi.Device{
+		Name:       p.Name(),
+		Attributes: Attributes(g, p),
+		Capacity:   Capacity(p),
+		Taints:     []resourceapi.DeviceTaint{{Key: names.TaintMonitor, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	}
 }
 
 // inOrder moves the whole GPU behind the first partition. The scheduler evaluates the selectors

@@ -82,6 +82,11 @@ func checkDevice(t *testing.T, set resourceapi.CounterSet, d *resourceapi.Device
 		checkName(t, name)
 		require.NotContains(t, d.Attributes, name, "an attribute and a capacity of one name confuse people")
 	}
+	if gpu.IsMonitor(d.Name) {
+		require.Empty(t, d.ConsumesCounters)
+		require.Len(t, d.Taints, 1, "without its taint, anybody would get it")
+		return
+	}
 	require.Len(t, d.ConsumesCounters, 1)
 	require.Equal(t, set.Name, d.ConsumesCounters[0].CounterSet)
 	require.NotEmpty(t, d.ConsumesCounters[0].Counters)
@@ -251,7 +256,7 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 			}
 		}, "34 counters, the API allows 32", 0},
 		"too many devices": {func(g *publish.GPU) {
-			for i := len(g.Placements); i < 65; i++ {
+			for i := len(g.Placements); i < 64; i++ {
 				p := g.Placements[0]
 				p.Start = 100 + i
 				g.Placements = append(g.Placements, p)
@@ -287,7 +292,7 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 			assert.ErrorContains(t, errs[0], test.want)
 			want, _ := publish.Slices(good)
 			require.Len(t, got, len(want))
-			assert.Len(t, got[1].Devices, test.left)
+			assert.Len(t, withoutMonitors(got[1].Devices), test.left)
 			assert.Equal(t, want[2], got[2], "the other GPU")
 			sets := len(want[0].SharedCounters)
 			if test.left == 0 && strings.Contains(test.want, "counter") {

@@ -16,8 +16,8 @@ import (
 // scheduler and everyone else who watches slices. With the shares of whole GPUs it
 // is more.
 var (
-	largest           = map[string]int{"h200x8": 180, "mi300x8": 110}
-	largestWithShares = map[string]int{"h200x8": 205, "mi300x8": 125}
+	largest           = map[string]int{"h200x8": 184, "mi300x8": 114}
+	largestWithShares = map[string]int{"h200x8": 205, "mi300x8": 128}
 )
 
 // TestSize weighs the slices of each built-in inventory as the API server

@@ -3,6 +3,7 @@ package share
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hook"
 )
 
 const (
@@ -27,6 +29,9 @@ func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEd
 		// Containers for KAI Scheduler read these. The second is the older name.
 		Env: []string{names.EnvPortion + "=" + part, names.EnvPortionOlder + "=" + part},
 	}
+	if limitedByKernel(h.Device) {
+		edits.Hooks = []*cdispecs.Hook{s.limitHook(h)}
+	}
 	id := s.Serves(h.Claim, h.Device)
 	if id == "" {
 		return edits, nil
@@ -42,6 +47,16 @@ func (s *Sharer) Edits(_ context.Context, h claim.Holder) (*cdispecs.ContainerEd
 		bind(s.cfg.Daemons().ShmDir(id), shmDir),
 	}
 	return edits, nil
+}
+
+// limitHook runs in the namespaces of the runtime, when the container has its control group and before
+// any of its programs runs. If it fails, the container does not start.
+func (s *Sharer) limitHook(h claim.Holder) *cdispecs.Hook {
+	return &cdispecs.Hook{
+		HookName: "createRuntime", Path: filepath.Join(s.cfg.HookFolder, hook.Program),
+		Args:    hook.Args(s.cfg.HookFolder, string(h.Claim.UID), h.Device.Key()),
+		Timeout: new(int(hook.RuntimePatience.Seconds())),
+	}
 }
 
 func bind(host, container string) *cdispecs.Mount {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -59,6 +60,31 @@ func TestEdits(t *testing.T) {
 			assert.Empty(t, edits.DeviceNodes)
 		})
 	}
+}
+
+// Where the kernel driver limits memory, a hook asks for it, and there is no daemon.
+func TestEditsByKernel(t *testing.T) {
+	gpus, daemons := &fakeGPUs{}, newDaemons()
+	s := share.New(share.Config{Driver: gpus.driver, Daemons: daemons.running, HookFolder: "/plugins/gpu.tranche.dev"})
+	d := device(0, byKernel, memory(1))
+	d.ShareID = "0123456789"
+	require.NoError(t, s.Join(t.Context(), holds(d)))
+	assert.Empty(t, daemons.specs)
+	edits, err := s.Edits(t.Context(), holds(d))
+	require.NoError(t, err)
+	assert.Equal(t, []*cdispecs.Hook{{
+		HookName: "createRuntime", Path: "/plugins/gpu.tranche.dev/tranche-hook", Timeout: new(20),
+		Args: []string{"tranche-hook", "--dir=/plugins/gpu.tranche.dev", "--claim=uid-a", "--device=gpu-0000-01-00-0-memory-share-01234567"},
+	}}, edits.Hooks)
+	assert.Empty(t, edits.Mounts)
+	assert.Equal(t, []string{"GPU_PORTION=0.01", "RUNAI_NUM_OF_GPUS=0.01"}, edits.Env)
+
+	both := byMPS
+	both.KernelLimits = true
+	edits, err = s.Edits(t.Context(), holds(device(0, both, memory(1))))
+	require.NoError(t, err)
+	assert.Len(t, edits.Hooks, 1)
+	assert.Len(t, edits.Mounts, 2, "and the limits of MPS")
 }
 
 // A limit that MPS would not take removes all limits: it is never written.

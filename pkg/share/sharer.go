@@ -35,14 +35,18 @@ type Config struct {
 	// NoMPS says why MPS daemons do not work on this node, nil if they do. The function may
 	// be nil.
 	NoMPS func() error
+	// HookFolder is the folder of the plugin, by the same path here and on the host. It has the
+	// program hook.Program.
+	HookFolder string
 }
 
 // Sharer sets up shares. It implements claim.Sharer.
 //
 // The first share of a whole NVIDIA GPU sets the time slice or the compute mode, and the last
 // one restores it. If the share has limits, an MPS daemon enforces them: with time-slicing, one
-// daemon for all shares of a claim; with the strategy MPS, one for all shares of a GPU. Shares
-// of partitions and of AMD's GPUs need no setup.
+// daemon for all shares of a claim; with the strategy MPS, one for all shares of a GPU. Where the
+// kernel driver limits memory, a hook sets the limit when a container starts (Limiter). Shares of
+// partitions and of AMD's GPUs need no setup.
 type Sharer struct {
 	cfg Config
 

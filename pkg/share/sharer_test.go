@@ -151,6 +151,7 @@ var (
 	limited   = gpu.Sharing{Strategy: gpu.TimeSlicing, Limits: true}
 	byMPS     = gpu.Sharing{Strategy: gpu.MPS, Limits: true}
 	exclusive = gpu.Sharing{Strategy: gpu.MPS, Limits: true, ExclusiveProcess: true}
+	byKernel  = gpu.Sharing{Strategy: gpu.TimeSlicing, KernelLimits: true}
 )
 
 // holds is the first of a claim's devices.

@@ -260,7 +260,10 @@ func describe(c profile.Desired) string {
 		if c.TimeSlice != "" {
 			parts = append(parts, "time slices "+string(c.TimeSlice))
 		}
-		if c.Limits {
+		switch {
+		case c.KernelLimits:
+			parts = append(parts, "memory of whole GPUs limited by the kernel driver")
+		case c.Limits:
 			parts = append(parts, "memory of whole GPUs limited by MPS")
 		}
 	}

@@ -105,11 +105,7 @@ func (e *Explanation) withoutDevices(pod *corev1.Pod) {
 			e.remedy(fmt.Sprintf("create the pod again with resources: {claims: [{name: %s}]} in the container that uses the devices.", c.Name), "")
 		}
 	}
-	switch key, refusal := claimtemplate.Ignored(pod); {
-	case key == "":
-	case refusal != "":
-		e.Summary += " It has no GPU: annotation " + refusal + "."
-	default:
+	if key := claimtemplate.Ignored(pod); key != "" {
 		e.Summary += fmt.Sprintf(" The annotation %s gives it no GPU.", key)
 		e.remedy("use a claim; or have an administrator label the namespace, unless it has the label, and create the pod again:", "kubectl label namespace "+e.Namespace+" "+names.LabelTranslate+"="+names.TranslateKAI)
 	}

@@ -112,11 +112,14 @@ func ResultOf(request string, p gpu.Placement) resourceapi.DeviceRequestAllocati
 	}
 }
 
-// AdminResult is the scheduler's choice of a placement by admin access.
-func AdminResult(request string, p gpu.Placement) resourceapi.DeviceRequestAllocationResult {
-	r := ResultOf(request, p)
-	r.AdminAccess = new(true)
-	return r
+// Monitors is the claim of a monitor for some GPUs.
+func Monitors(uid string, gpus ...int) *resourceapi.ResourceClaim {
+	var results []resourceapi.DeviceRequestAllocationResult
+	for _, i := range gpus {
+		results = append(results, ResultOf("look", gpu.Monitor(Address(i))))
+		results[len(results)-1].AdminAccess = new(true)
+	}
+	return Of(uid, results...)
 }
 
 // Of is an allocated claim that one pod uses.

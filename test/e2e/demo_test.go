@@ -130,7 +130,11 @@ func TestDemos(t *testing.T) {
 				}
 			})
 			s.kubectl("apply", "-f", folder)
-			demoChecks[name](s, s.demoPods("demo-"+name))
+			pods := s.demoPods("demo-" + name)
+			if script, shows := readme(t, name); shows && unscripted[name] == "" {
+				s.run(script)
+			}
+			demoChecks[name](s, pods)
 			s.kubectl("delete", "--ignore-not-found", "-f", folder)
 			s.requireNothingLeft()
 		})

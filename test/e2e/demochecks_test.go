@@ -164,7 +164,7 @@ func (s *suite) requireSeesEveryGPU(pod *corev1.Pod) {
 		s.requireWatchesAMD(pod)
 		return
 	}
-	want := slices.Clone(commonNodes)
+	want := append(slices.Clone(commonNodes), "/dev/nvidia-caps/nvidia-cap2")
 	for n := range s.machine(pod.Spec.NodeName).GPUs {
 		want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
 	}
@@ -235,5 +235,8 @@ func checkVLLM(s *suite, pods map[string]*corev1.Pod) {
 
 // There is no CUDA here and no registry: the pod gets its GPU.
 func checkVectorAdd(s *suite, pods map[string]*corev1.Pod) {
-	s.requireSees(pods["vectoradd"], "main", s.allocated(pods["vectoradd"], ""), "gpu")
+	require.Len(s.t, pods, 1)
+	for _, pod := range pods {
+		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
+	}
 }

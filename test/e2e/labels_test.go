@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/controller/adopt"
 	"github.com/tranche-dev/tranche/test/lab"
 )
@@ -47,13 +49,13 @@ func (s *suite) waitLabel(node, key, value string) {
 	})
 }
 
-// followMIGParted has the controller read mig-parted's configurations from a ConfigMap of the test's
-// namespace, until the test ends.
-func (s *suite) followMIGParted(configMap string) {
+// followLabels has the controller obey the labels of another project, until the test ends: then it takes
+// the labels off a node. Without a name, the project has no ConfigMap.
+func (s *suite) followLabels(project adopt.Project, value string, configMap adopt.ConfigMap, node string, labels ...string) {
 	s.t.Helper()
 	s.t.Cleanup(func() {
-		for _, key := range []string{names.LabelMIGConfig, names.LabelMIGConfigState} {
-			s.labelNode(nodeA, key, "")
+		for _, key := range labels {
+			s.labelNode(node, key, "")
 		}
 		// Without the format, the node is in no profile again.
 		if s.lab != nil {
@@ -61,14 +63,79 @@ func (s *suite) followMIGParted(configMap string) {
 		} else {
 			s.helm("rollback", release, "--wait", "--timeout", "8m")
 		}
-		s.waitFollows(nodeA, "")
+		s.waitFollows(node, "")
 	})
-	s.set("formats.migParted.enabled=true,formats.migParted.configMap=" + s.namespace + "/" + configMap)
+	values := "formats." + value + ".enabled=true"
+	if configMap.Name != "" {
+		configMap.Namespace = s.namespace
+		values += ",formats." + value + ".configMap=" + configMap.Namespace + "/" + configMap.Name
+	}
+	s.set(values)
 	if s.lab != nil {
 		require.NoError(s.t, s.lab.restartController(s.ctx, func(o *lab.ControllerOptions) {
-			o.Labels.Projects = map[adopt.Project]adopt.ConfigMap{adopt.MIGParted: {Namespace: s.namespace, Name: configMap, Key: "config.yaml"}}
+			o.Labels.Projects = map[adopt.Project]adopt.ConfigMap{project: configMap}
 		}))
 	}
+}
+
+// Without a ConfigMap, the label of mig-manager names a profile of the chart. Its state goes from pending to
+// success.
+func TestMIGConfigLabelWithoutConfigMap(t *testing.T) {
+	s := start(t)
+	s.followLabels(adopt.MIGParted, "migParted", adopt.ConfigMap{}, nodeA, names.LabelMIGConfig, names.LabelMIGConfigState)
+	s.gpuPod("before", classWhole)
+	s.waitRunning("before")
+	states := s.watchLabel(nodeA, names.LabelMIGConfigState)
+	s.labelNode(nodeA, names.LabelMIGConfig, "all-balanced")
+	n := s.waitFollows(nodeA, "all-balanced")
+	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	assert.Equal(t, []string{"", "pending", "success"}, states())
+	assert.Equal(t, v1beta1.FromLabel, n.Status.Applied.Source)
+	assert.Equal(t, 8*4, s.machine(nodeA).instances())
+}
+
+// Without a ConfigMap and profiles of these names, Kaiwo's labels mean what they mean there.
+func TestKaiwoLabelsWithoutConfigMap(t *testing.T) {
+	s := start(t)
+	s.followLabels(adopt.Kaiwo, "kaiwo", adopt.ConfigMap{}, nodeC, names.LabelKaiwoEnabled, names.LabelKaiwoProfile)
+	s.labelNode(nodeC, names.LabelKaiwoEnabled, "true")
+	for _, test := range [][2]string{{"cpx", "CPX NPS4"}, {"spx", "SPX NPS1"}} {
+		s.labelNode(nodeC, names.LabelKaiwoProfile, test[0])
+		s.waitFollows(nodeC, test[0])
+		assert.Equal(t, slices.Repeat([]string{test[1]}, 8), s.modeTexts(nodeC))
+	}
+}
+
+// dcmConfig is a file of AMD's device config manager.
+const dcmConfig = `{"gpu-config-profiles": {"half": {
+  "skippedGPUs": {"ids": [0, 5]},
+  "profiles": [
+    {"computePartition": "CPX", "memoryPartition": "NPS1", "numGPUsAssigned": 3},
+    {"computePartition": "DPX", "memoryPartition": "NPS1", "numGPUsAssigned": 2}
+  ]}}}`
+
+// The file of AMD's device config manager skips GPUs and counts others. GPUs that it does not count stay.
+func TestGPUConfigProfileLabel(t *testing.T) {
+	s := start(t)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-manager-config"}, Data: map[string]string{"config.json": dcmConfig}}
+	_, err := s.client.CoreV1().ConfigMaps(s.namespace).Create(s.ctx, configMap, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.followLabels(adopt.DeviceConfigManager, "deviceConfigManager", adopt.ConfigMap{Name: configMap.Name, Key: "config.json"}, nodeC, names.LabelGPUConfigProfile, names.LabelGPUConfigProfileState)
+	states := s.watchLabel(nodeC, names.LabelGPUConfigProfileState)
+	s.labelNode(nodeC, names.LabelGPUConfigProfile, "half")
+	s.waitLabel(nodeC, names.LabelGPUConfigProfileState, "success")
+	assert.Equal(t, []string{"", "in-progress", "success"}, states())
+	const cpx, dpx, spx = "CPX NPS1", "DPX NPS1", "SPX NPS1"
+	assert.Equal(t, []string{spx, cpx, cpx, cpx, dpx, spx, dpx, spx}, s.modeTexts(nodeC))
+}
+
+// modeTexts are the modes of the GPUs of a node, in the order of their indexes.
+func (s *suite) modeTexts(node string) (all []string) {
+	s.t.Helper()
+	for _, g := range s.gpuNode(node).Status.Node.GPUs {
+		all = append(all, cluster.ModeText(g.GPUModes))
+	}
+	return all
 }
 
 // A node with the label of mig-manager gets the configuration from mig-parted's ConfigMap, whose
@@ -78,7 +145,7 @@ func TestMIGConfigLabel(t *testing.T) {
 	s := start(t)
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mig-configs"}, Data: map[string]string{"config.yaml": migConfigs, "other": "{"}}
-	s.followMIGParted(configMap.Name)
+	s.followLabels(adopt.MIGParted, "migParted", adopt.ConfigMap{Name: configMap.Name, Key: "config.yaml"}, nodeA, names.LabelMIGConfig, names.LabelMIGConfigState)
 
 	s.gpuPod("before", classWhole)
 	s.waitRunning("before")

@@ -44,6 +44,10 @@ type simulatedGPU struct {
 	// ComputeMode is NVML's number of it.
 	ComputeMode int                 `json:"computeMode"`
 	Instances   []simulatedInstance `json:"instances"`
+	// MemoryLimits are by the folder of the control group, in bytes.
+	MemoryLimits map[string]struct {
+		Hard uint64 `json:"hard"`
+	} `json:"memoryLimits"`
 }
 
 type simulatedInstance struct {

@@ -57,17 +57,21 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 
 	file := manifest("eks", "eks.yaml")
 	s.kubectl("apply", "--validate=strict", "-f", file)
-	pods := s.demoPods(namespace)
-	require.Len(s.t, pods, 1)
+	s.kubectl("-n", namespace, "scale", "deployment", "deployment-a", "--replicas", "8")
+	var pods map[string]*corev1.Pod
+	s.eventually("eight pods fill the node", func() (bool, string) {
+		pods = s.demoPods(namespace)
+		return len(pods) == 8, fmt.Sprintf("there are %d", len(pods))
+	})
+	devices := map[string]int{}
 	for _, pod := range pods {
 		results := s.claims(pod)[0].Status.Allocation.Devices.Results
 		assert.Len(s.t, results, 7)
-		devices := map[string]bool{}
 		for _, r := range results {
-			devices[r.Device] = true
+			devices[r.Device]++
 		}
-		assert.Len(s.t, devices, 7)
 	}
+	assert.Len(s.t, devices, 8*7)
 	s.kubectl("-n", namespace, "delete", "deployment", "deployment-a")
 
 	s.labelNode(nodeA, names.LabelDevicePluginConfig, "slice-10")
@@ -89,7 +93,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		pods = s.demoPods(namespace)
 		return len(pods) == 11, fmt.Sprintf("there are %d", len(pods))
 	})
-	devices := map[string]int{}
+	clear(devices)
 	for _, pod := range pods {
 		devices[s.allocated(pod, "").Device]++
 	}

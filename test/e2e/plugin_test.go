@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 const (
@@ -90,6 +91,10 @@ func (s *suite) slices(node string) []resourceapi.ResourceSlice {
 		resourceapi.ResourceSliceSelectorDriver:   names.DriverName,
 	}.String()})
 	require.NoError(s.t, err)
+	for i := range list.Items {
+		devices := &list.Items[i].Spec.Devices
+		*devices = slices.DeleteFunc(*devices, func(d resourceapi.Device) bool { return gpu.IsMonitor(d.Name) })
+	}
 	return list.Items
 }
 

@@ -45,6 +45,18 @@ func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
 	s.waitRunning("twice")
 	s.waitPodEvent("twice", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
 	assert.NotContains(t, s.eventsText("apart"), names.EventSeveralMIGPartitions)
+
+	sizes := newPod("two-sizes")
+	sizes.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	sizes.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1"), "nvidia.com/mig-2g.20gb": resource.MustParse("1")}
+	s.create(sizes)
+	var got []string
+	for _, r := range s.claims(s.waitRunning("two-sizes"))[0].Status.Allocation.Devices.Results {
+		_, profile, _ := strings.Cut(r.Device, "-mig-")
+		got = append(got, profile[:len("1g-10gb")])
+	}
+	assert.ElementsMatch(t, []string{"1g-10gb", "2g-20gb"}, got)
+	s.waitPodEvent("two-sizes", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
 }
 
 // The container finds a file in the format of Kubernetes that describes its device.
@@ -94,33 +106,41 @@ func TestMatchAttributeOfNUMANodes(t *testing.T) {
 	assert.Equal(t, []string{gpu.NameOf(gpus[4].PCI), gpu.NameOf(gpus[5].PCI)}, got)
 }
 
-// A monitor with admin access waits until nobody holds the GPUs. What needs no claim sees all of
-// them meanwhile: metrics, and a privileged exporter.
-func TestAMonitorThatStartsWhileGPUsAreHeld(t *testing.T) {
-	s := startOnCluster(t)
+// A monitor starts beside work, and sees all GPUs. A switch evicts it when the others have left, and no other
+// monitor starts before the end. Without admin access, its device is refused.
+func TestAMonitorStartsWhereWorkIs(t *testing.T) {
+	s := start(t)
 	s.gpuPod("holder", class1g10gb)
 	held := s.allocated(s.waitRunning("holder"), "").Device
+	monitors := request("gpu-monitor.tranche.dev", "")
+	monitors.Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
+	monitors.Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	s.podWithRequests(nodeA, "tenant", monitors)
+	s.waitPodEvent("tenant", prepareFailed, "is for monitors: set adminAccess: true")
+	s.delete("tenant")
+
 	_, err := s.client.CoreV1().Namespaces().Patch(s.ctx, s.namespace, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+resourceapi.DRAAdminNamespaceLabelKey+`":"true"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	all := request("gpu.tranche.dev", "")
-	all.Exactly.AllocationMode, all.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, ptr.To(true)
-	s.podWithRequests(nodeA, "monitor", all)
-	s.waitUnschedulable("monitor")
-
-	exporter := newPod("exporter")
-	exporter.Spec.NodeName = nodeA
-	exporter.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
-	// The device nodes of simulated GPUs are in this folder, and not in /dev.
-	exporter.Spec.Volumes = []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: simulateRoot + "/driver/dev"}}}}
-	exporter.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "dev", MountPath: "/host/dev"}}
-	s.create(exporter)
-	s.waitRunning("exporter")
-	assert.Len(t, strings.Fields(s.exec(s.namespace, "exporter", "main", "find", "/host/dev", "-maxdepth", "1", "-name", "nvidia[0-9]*")), 8)
+	monitors.Exactly.AdminAccess = ptr.To(true)
+	for _, node := range s.nodes {
+		s.podWithRequests(node, "monitor-"+node, monitors)
+		s.requireSeesEveryGPU(s.waitRunning("monitor-" + node))
+	}
 	metrics := s.metrics(nodeA)
 	assert.Regexp(t, `(?m)^tranche_claim_info\{.*device="`+held+`".*pod="holder"`, metrics)
-	assert.Equal(t, 8, strings.Count(metrics, "\ntranche_free_memory_bytes{"))
+	s.gpuPod("beside", class3g40gb)
+	assert.Equal(t, gpu.OfDevice(held), gpu.OfDevice(s.allocated(s.waitRunning("beside"), "").Device))
 
-	s.delete("holder")
-	s.waitRunning("monitor")
+	s.setProfile("cut-in-three", cutInThree)
+	s.slowPod(nodeA, "slow", classWhole, 600)
+	s.labelProfile(nodeA, "cut-in-three")
+	s.waitPodEvent("slow", names.EventEvictedForSwitch)
+	s.podWithRequests(nodeA, "next", monitors)
+	s.waitUnschedulable("next")
+	s.waitRunning("monitor-" + nodeA)
+	s.delete("slow")
+	s.waitFollows(nodeA, "cut-in-three")
+	s.waitGone("monitor-" + nodeA)
+	s.requireSeesEveryGPU(s.waitRunning("next"))
 }

@@ -70,6 +70,57 @@ func TestKubeletRestart(t *testing.T) {
 	s.hasGPUResources("the node has them after the reboot")
 }
 
+// Nodes reboot while pods hold GPUs in every way, and no profile changes. Partitions and modes are gone
+// then: each pod runs again, with what its claim was allocated.
+func TestRebootOfNodesWithClaims(t *testing.T) {
+	s := startAtNight(t)
+	holders := map[string]struct {
+		node    string
+		request resourceapi.DeviceRequest
+		sees    func(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult)
+	}{
+		"partition": {nodeA, request(class1g10gb, ""), func(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
+			s.requireSees(pod, "main", device, "1g.10gb")
+		}},
+		"whole": {nodeA, request(classWhole, ""), func(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
+			s.requireSees(pod, "main", device, "gpu")
+		}},
+		"share": {nodeA, shareRequest(classMemoryShare, "", amounts{"memory": "10Gi"}), func(pod *corev1.Pod, _ resourceapi.DeviceRequestAllocationResult) {
+			s.requireSeesShare(pod, "main")
+		}},
+		"cpx": {nodeC, request(classCPX, ""), func(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
+			s.requireSeesAMD(pod, "main", device, "cpx")
+		}},
+	}
+	for name, h := range holders {
+		s.template(name, devices(h.request))
+		pod := newPod(name, fromTemplate(name))
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: h.node}
+		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		s.create(pod)
+	}
+	before, allocated := map[string]*corev1.Pod{}, map[string]resourceapi.DeviceRequestAllocationResult{}
+	for name := range holders {
+		before[name] = s.waitRunning(name)
+		allocated[name] = s.allocated(before[name], "")
+	}
+	for _, node := range []string{nodeA, nodeC} {
+		s.onHost("cluster", "reboot", "--dir", s.cluster, "--node", node)
+	}
+	s.firstMinors = nil // AMD's driver was loaded again
+	for name, h := range holders {
+		var now *corev1.Pod
+		s.eventually("pod "+name+" runs again", func() (bool, string) {
+			now = s.pod(name)
+			again := now.Status.ContainerStatuses[0]
+			return now.Status.Phase == corev1.PodRunning && again.Ready && again.ContainerID != before[name].Status.ContainerStatuses[0].ContainerID, fmt.Sprint(now.Status) + "\n" + s.eventsText(name)
+		})
+		assert.Equal(t, before[name].UID, now.UID, name)
+		assert.Equal(t, allocated[name], s.allocated(now, ""), name)
+		h.sees(now, allocated[name])
+	}
+}
+
 // A restart of the plugin on unchanged hardware writes no slice: each write
 // makes every scheduler look at the node again.
 func TestPluginRestartWritesNoSlice(t *testing.T) {

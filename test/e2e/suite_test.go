@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/controlplane"
 )
 
@@ -182,7 +183,7 @@ func completePools(slices []resourceapi.ResourceSlice) (ok bool, state string) {
 func taintedDevices(slices []resourceapi.ResourceSlice) (names []string) {
 	for i := range slices {
 		for _, device := range slices[i].Spec.Devices {
-			if len(device.Taints) > 0 {
+			if len(device.Taints) > 0 && !gpu.IsMonitor(device.Name) {
 				names = append(names, device.Name+" "+device.Taints[0].Key)
 			}
 		}

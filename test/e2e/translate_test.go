@@ -31,14 +31,19 @@ func (s *suite) createKAIPods() {
 	for _, file := range []string{"gpu-sharing", "gpu-sharing-non-default-container", "gpu-sharing-init-container"} {
 		s.kubectl("-n", "demo-translate-kai", "apply", "--validate=strict", "-f", filepath.Join(folder, "pods", file+".yaml"))
 	}
-	s.kubectl("-n", kaiMemoryNamespace, "apply", "--validate=strict", "-f", filepath.Join(folder, "pods", "gpu-memory.yaml"))
+	for _, file := range []string{"gpu-memory", "nv-fractions-memory"} {
+		s.kubectl("-n", kaiMemoryNamespace, "apply", "--validate=strict", "-f", filepath.Join(folder, "pods", file+".yaml"))
+	}
 }
 
 // The container that the annotations name has what they ask for, and no other.
 func checkTranslateKAI(s *suite, pods map[string]*corev1.Pod) {
-	memory := s.demoPods(kaiMemoryNamespace)["gpu-sharing"]
-	s.requireSeesShare(memory, "gpu-workload")
-	assert.Equal(s.t, "0=2000M", s.env(memory, "gpu-workload")["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	byMemory := s.demoPods(kaiMemoryNamespace)
+	memory, quantity := byMemory["gpu-sharing"], byMemory["nv-fractions-memory"]
+	for pod, limit := range map[*corev1.Pod]string{memory: "0=2000M", quantity: "0=7680M"} {
+		s.requireSeesShare(pod, "gpu-workload")
+		assert.Equal(s.t, limit, s.env(pod, "gpu-workload")["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	}
 	half := pods["gpu-sharing"]
 	s.requireSeesShare(half, "gpu-workload")
 	assert.Equal(s.t, "0.50", s.env(half, "gpu-workload")["GPU_PORTION"])
@@ -49,7 +54,7 @@ func checkTranslateKAI(s *suite, pods map[string]*corev1.Pod) {
 	begun := pods["gpu-sharing-init-container"]
 	assert.Contains(s.t, s.kubectl("-n", begun.Namespace, "logs", begun.Name, "-c", "gpu-init"), "GPU_PORTION=0.50")
 	assert.Empty(s.t, s.seen(begun, "main-app"))
-	for _, pod := range []*corev1.Pod{memory, half, second, begun} {
+	for _, pod := range []*corev1.Pod{memory, quantity, half, second, begun} {
 		assert.Equal(s.t, corev1.DefaultSchedulerName, pod.Spec.SchedulerName)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 func TestTranslation(t *testing.T) {
 	tr := startTranslator(t)
 	tr.each("kai", kaiPods())
+	tr.each("kai", kaiPodsOf018())
 	tr.each("hami", hamiPods())
 	tr.each("nos", nosPods())
 	for _, project := range []string{"kai", "hami", "nos"} {
@@ -76,7 +78,6 @@ func kaiPods() table {
 		"devices of nothing":  {[]change{withAnnotations("gpu-fraction-num-devices", "2")}, []string{"refused: annotation gpu-fraction-num-devices needs gpu-fraction or gpu-memory"}},
 		"MPS of nothing":      {[]change{withAnnotations("mps", "true")}, []string{"refused: annotation mps needs gpu-fraction or gpu-memory"}},
 		"MPS on two":          {[]change{withAnnotations("gpu-fraction", "0.5", "mps", "true", "gpu-fraction-num-devices", "2")}, []string{"refused: annotation mps with more than one device: a process can use one MPS daemon only"}},
-		"SM sharing":          {[]change{withAnnotations("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "sm-sharing")}, []string{`refused: annotation kai.scheduler/gpu-compute-sharing-mode is 'sm-sharing': remove it, and write mps: "true" for GPUs that are shared by MPS`}},
 		"no devices":          {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "0")}, []string{"refused: annotation gpu-fraction-num-devices is '0', and it must be from 1 to 16"}},
 		"too many devices":    {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "17")}, []string{"refused: is '17', and it must be from 1 to 16"}},
 		"devices of no digit": {[]change{withAnnotations("gpu-fraction", "0.5", "gpu-fraction-num-devices", "two")}, []string{"refused: is 'two', and it must be from 1 to 16"}},
@@ -90,6 +91,72 @@ func kaiPods() table {
 	}
 	for _, value := range []string{"", "0", "000", "-1", "1048577", "1e9", "99999999999999999999999", "2000Mi", "1.5", "NaN", " 1"} {
 		tests["memory "+value] = table{"": {memory(value), []string{"refused: annotation gpu-memory is '" + value + "'" + badMemory}}}[""]
+	}
+	return tests
+}
+
+// kaiPodsOf018 name the container in the annotation, as KAI 0.18 and Run:ai 3.0 do.
+func kaiPodsOf018() table {
+	const main, bounds = "nvidia.com/container.main.", "', and it must be an amount from 1Mi to 1Ti, as in 8Gi or 7680Mi"
+	only := func(template string) []string { return []string{"main: tranche=" + template} }
+	refused := func(parts ...string) []string { return []string{"refused: annotation " + strings.Join(parts, "")} }
+	with := func(pairs ...string) []change {
+		return []change{withAnnotations(pairs...), byScheduler("kai-scheduler")}
+	}
+	var many, others []string
+	for i := range 300 {
+		many = append(many, fmt.Sprintf("nvidia.com/container.c%d.gpu-memory.request", i), "1Gi")
+		others = append(others, fmt.Sprintf("example.com/%d", i), "1Gi")
+	}
+	tests := table{
+		// KAI's documentation has these, and its webhook adds the second amount.
+		"request":           {with(main+"gpu-memory.request", "7680Mi"), only("tranche-memory-7680mi")},
+		"limit":             {with(main+"gpu-memory.limit", "2Gi"), only("tranche-memory-2048mi")},
+		"both":              {with(main+"gpu-memory.request", "4096Mi", main+"gpu-memory.limit", "4Gi"), only("tranche-memory-4096mi")},
+		"older and new":     {with("gpu-memory", "2048", main+"gpu-memory.request", "2Gi"), only("tranche-memory-2048mi")},
+		"older with limit":  {with("gpu-memory", "2048", "gpu-memory.limit", "2Gi"), only("tranche-memory-2048mi")},
+		"two GPUs":          {with(main+"gpu-memory.request", "7680Mi", "gpu-fraction-num-devices", "2"), only("tranche-memory-7680mi-x2")},
+		"SM sharing":        {with(main+"gpu-memory.request", "8Gi", main+"gpu-compute.mode", "sm-sharing"), only("tranche-memory-8192mi-mps")},
+		"of a fraction":     {with("gpu-fraction", "0.5", main+"gpu-compute.mode", "sm-sharing"), only("tranche-fraction-500-mps")},
+		"older mode":        {with("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "sm-sharing"), only("tranche-fraction-500-mps")},
+		"mode twice":        {with("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "sm-sharing", main+"gpu-compute.mode", "sm-sharing", "mps", "true"), only("tranche-fraction-500-mps")},
+		"slices":            {with(main+"gpu-memory.request", "8Gi", main+"gpu-compute.mode", "time-slicing"), only("tranche-memory-8192mi")},
+		"300 annotations":   {with(others...), nil},
+		"mode alone":        {with(main+"gpu-compute.mode", "time-slicing"), nil},
+		"sidecar":           {with("nvidia.com/container.sidecar.gpu-memory.limit", "1Gi"), []string{"sidecar: tranche=tranche-memory-1024mi"}},
+		"mode of a sidecar": {with("gpu-fraction", "0.5", "nvidia.com/container.sidecar.gpu-compute.mode", "time-slicing"), []string{"sidecar: tranche=tranche-fraction-500"}},
+		"to begin":          {with("nvidia.com/container.prepare.gpu-memory.request", "1Gi", "gpu-fraction-container-name", "prepare"), []string{"prepare: tranche=tranche-memory-1024mi"}},
+
+		"a burst": {with(main+"gpu-memory.request", "4096Mi", main+"gpu-memory.limit", "8192Mi"),
+			refused(main, "gpu-memory.limit is '8192Mi', and ", main, "gpu-memory.request '4096Mi': request and limit of a share are the same amount: write the same, or remove one")},
+		"an older burst":       {with("gpu-memory", "2048", "gpu-memory.limit", "3Gi"), refused("gpu-memory.limit is '3Gi', and gpu-memory '2048': request and limit of a share are the same amount")},
+		"two amounts":          {with("gpu-memory", "2048", main+"gpu-memory.request", "1Gi"), refused(main, "gpu-memory.request is '1Gi', and gpu-memory '2048'")},
+		"fraction and amount":  {with("gpu-fraction", "0.5", main+"gpu-memory.limit", "1Gi"), []string{"refused: annotations gpu-fraction and " + main + "gpu-memory.limit exclude each other: remove one"}},
+		"two containers":       {with(main+"gpu-memory.request", "1Gi", "nvidia.com/container.sidecar.gpu-memory.request", "1Gi"), refused(main, "gpu-memory.request names container 'main', and other annotations name another: only one container")},
+		"another container":    {with(main+"gpu-memory.request", "1Gi", "gpu-fraction-container-name", "sidecar"), refused("gpu-fraction-container-name names container 'sidecar', and other annotations name another")},
+		"300 containers":       {with(many...), refused("nvidia.com/container.c0.gpu-memory.request names container 'c0', and other annotations name another")},
+		"no such container":    {with("nvidia.com/container.x.gpu-memory.request", "1Gi"), refused("nvidia.com/container.x.gpu-memory.request names 'x', and the pod has no such container")},
+		"whole GPU and part":   {append(with(main+"gpu-memory.request", "1Gi"), withLimits(1, "nvidia.com/gpu", "1")), []string{"refused: the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit"}},
+		"no such mode":         {with(main+"gpu-memory.request", "1Gi", main+"gpu-compute.mode", "mps"), refused(main, "gpu-compute.mode is 'mps', and it must be time-slicing or sm-sharing")},
+		"no mode":              {with("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", ""), refused("kai.scheduler/gpu-compute-sharing-mode is '', and it must be")},
+		"two modes":            {with("gpu-fraction", "0.5", "kai.scheduler/gpu-compute-sharing-mode", "time-slicing", main+"gpu-compute.mode", "sm-sharing"), refused("kai.scheduler/gpu-compute-sharing-mode is 'time-slicing', and ", main, "gpu-compute.mode asks for MPS: remove one")},
+		"SM sharing on two":    {with(main+"gpu-memory.request", "1Gi", main+"gpu-compute.mode", "sm-sharing", "gpu-fraction-num-devices", "2"), refused(main, "gpu-compute.mode with more than one device")},
+		"SM sharing of none":   {with(main+"gpu-compute.mode", "sm-sharing"), refused(main, "gpu-compute.mode needs gpu-fraction or gpu-memory")},
+		"a claim of that name": {append(with(main+"gpu-memory.request", "1Gi"), withClaim("tranche", "mine")), []string{"refused: the pod has a claim of its own with the name tranche"}},
+	}
+	for value, mib := range map[string]string{
+		"1Mi": "1", "1048576": "1", "1048577": "2", "1024M": "977", "1.5Gi": "1536", "0.5Ti": "524288", "008Gi": "8192", "1Ti": "1048576", "1048576Ki": "1024", "2000000k": "1908", "1T": "953675",
+	} {
+		tests["amount "+value] = table{"": {with(main+"gpu-memory.request", value), only("tranche-memory-" + mib + "mi")}}[""]
+	}
+	for _, value := range []string{
+		"", "0", "0Mi", "1", "1Ki", "1048575", "1025Gi", "2Ti", "1048577Mi", "-1Gi", "+1Gi", " 1Gi", "1 Gi", "1Gi ", "1GiB", "1gi", "1Gi1", ".5Gi", "1.Gi", "1,5Gi", "1e9", "1E9", "1e-9", "1000m", "1P", "8Ei",
+		"1e1000000000", "12345678901234567890e1000000000", "99999999999999999999999Ti", "1e-1000000000", "NaN", "Inf", "0x10", "８Gi", "1Gi'", "half",
+	} {
+		tests["amount "+value] = table{"": {with(main+"gpu-memory.request", value), refused(main, "gpu-memory.request is '", value, bounds)}}[""]
+	}
+	for name, value := range map[string]string{"long": strings.Repeat("1", 200000), "line": "1Gi\n"} {
+		tests["amount that is a "+name] = table{"": {with(main+"gpu-memory.limit", value), refused(main, "gpu-memory.limit is '")}}[""]
 	}
 	return tests
 }
@@ -183,11 +250,14 @@ func podsThatNobodyServes() table {
 	} {
 		tests[key] = table{"": {[]change{withLimits(-1, key, "1")}, []string{"refused: container prepare: " + key + " "}}}[""]
 	}
-	for _, key := range []string{"gpu-memory.request", "gpu-memory.limit", "gpu-compute.mode", "gpus.devices"} {
-		tests[key] = table{"": {[]change{withAnnotations("nvidia.com/container.main."+key, "8Gi"), byScheduler("kai-scheduler")},
-			[]string{"refused: annotation nvidia.com/container.main." + key + " asks for a share in the way of KAI 0.18 and Run:ai 3.0, which is not translated"}}}[""]
+	for key, remedy := range map[string]string{
+		"nvidia.com/container.main.gpus.devices": "has no counterpart: remove it, or write a claim", "nvidia.com/container.main.gpu-compute.portion": "has no counterpart",
+		"nvidia.com/container.gpu-memory.request": "has no counterpart", "gpu-fraction.limit": "asks for more than the share while others need none",
+		"kai.scheduler/container.main.gpu-memory.portion.limit": "asks for more than the share",
+	} {
+		tests[key] = table{"": {[]change{withAnnotations(key, "0.5"), byScheduler("kai-scheduler")}, []string{"refused: annotation " + key + " " + remedy}}}[""]
 	}
-	tests["several"] = table{"": {[]change{withAnnotations("nvidia.com/container.main.gpu-memory.request", "8Gi", "nvidia.com/container.main.gpu-memory.limit", "8Gi"), withLimits(0, "amd.com/cpx_nps4", "1", "amd.com/dpx_nps2", "1")},
+	tests["several"] = table{"": {[]change{withAnnotations("nvidia.com/container.main.gpus.devices", "GPU-1", "gpu-fraction.limit", "0.5"), withLimits(0, "amd.com/cpx_nps4", "1", "amd.com/dpx_nps2", "1")},
 		[]string{"refused: container main: amd.com/cpx_nps4 is a partition"}}}[""]
 	return tests
 }

@@ -155,6 +155,7 @@ func (tr *translator) each(project string, tests table) {
 			}
 			require.NoError(t, err)
 			assert.Equal(t, test.want, said(got))
+			assert.Equal(t, podOf(test.pod...).Annotations, got.Annotations, "annotations stay")
 			for _, c := range got.Spec.ResourceClaims {
 				if !strings.HasPrefix(*c.ResourceClaimTemplateName, "mine") {
 					_, err := claimtemplate.Parse(*c.ResourceClaimTemplateName)

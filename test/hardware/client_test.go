@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +31,8 @@ type order struct {
 	Library string
 	// Shm is mounted at /dev/shm, as in a container with a share; empty: nothing is.
 	Shm string
+	// Group is the folder of the control group that it enters first; empty: it stays in its own.
+	Group string
 	// Most is how much it allocates if nobody stops it, in bytes.
 	Most int64
 }
@@ -66,6 +69,11 @@ func (o order) carryOut() (s sight, err error) {
 	if o.Shm != "" {
 		if err := unix.Mount(o.Shm, "/dev/shm", "", unix.MS_BIND, ""); err != nil {
 			return s, fmt.Errorf("mount %s at /dev/shm: %w", o.Shm, err)
+		}
+	}
+	if o.Group != "" {
+		if err := os.WriteFile(filepath.Join(o.Group, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return s, fmt.Errorf("enter control group %s: %w", o.Group, err)
 		}
 	}
 	g, err := cuda.Open(o.Library)

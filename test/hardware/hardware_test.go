@@ -28,6 +28,7 @@ var checks = []struct {
 	{"ShareEdits", checkShareEdits},
 	{"MPS", checkMPS},
 	{"Limits", checkLimits},
+	{"KernelLimits", checkKernelLimits},
 }
 
 // TestHardware checks the GPUs of this machine.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -142,6 +143,9 @@ func (n *Node) StartPlugin() error {
 		return err
 	}
 	o := *n.Options
+	if o.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
 	o.GPUNodes = ours.GPUNodes()
 	machine := &simulator.Machine{
 		Inventory: n.Inventory, Root: n.Path(simulateDir), Node: n.Name, Library: nvdriver.LibraryForTest(n.Name),

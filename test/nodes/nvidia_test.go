@@ -29,7 +29,7 @@ func TestNVIDIALayout(t *testing.T) {
 		for _, set := range theirs[0].Spec.SharedCounters {
 			assert.Len(t, set.Counters, 15)
 		}
-		assert.Equal(t, deviceCount(ours)+8*3, deviceCount(theirs))
+		assert.Equal(t, deviceCount(ours)+8*2, deviceCount(theirs))
 		for _, slice := range theirs[1:] {
 			assert.Equal(t, nodeName, slice.Spec.Pool.Name)
 			assert.True(t, len(slice.Spec.Devices) <= resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures)

@@ -2,6 +2,7 @@ package nodetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
@@ -137,14 +139,14 @@ func SlicesOf(t *testing.T, client *fake.Clientset, driver string) []resourceapi
 	return list.Items
 }
 
-// Published lists all devices in our slices.
+// Published lists the devices in our slices that take something of GPUs.
 func Published(t *testing.T, client *fake.Clientset) []resourceapi.Device {
 	t.Helper()
 	var devices []resourceapi.Device
 	for _, s := range SlicesOf(t, client, names.DriverName) {
 		devices = append(devices, s.Spec.Devices...)
 	}
-	return devices
+	return slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return gpu.IsMonitor(d.Name) })
 }
 
 // SliceWrites counts the calls that changed ResourceSlices.

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/packing/options"
 	"github.com/tranche-dev/tranche/test/packing/policy"
 	"github.com/tranche-dev/tranche/test/packing/workload"
@@ -22,10 +23,14 @@ type settings struct {
 	out string
 }
 
+// fleetWithLimits is the number of nodes from which the figures of the policies have limits: a
+// smaller fleet is full at times.
+const fleetWithLimits = 1500
+
 func main() {
 	s := settings{loads: []float64{0.80, 0.95}}
 	flags := flag.CommandLine
-	options.Number(flags, &s.nodes, "nodes", 1500, 1, "how many nodes with 8 GPUs the fleet has")
+	options.Number(flags, &s.nodes, "nodes", fleetWithLimits, 1, "how many nodes with 8 GPUs the fleet has")
 	options.Number(flags, &s.claims, "claims", 20000, 1, "how many claims arrive in a replay, beside those that are there when it begins")
 	options.Number(flags, &s.seeds, "seeds", 3, 1, "how often each replay is repeated with other claims")
 	flags.StringVar(&s.workload, "workload", "", "replay only these workloads, separated by commas: trace, inference, notebooks, few-large")
@@ -61,8 +66,18 @@ func (s settings) run(ctx context.Context) error {
 		return err
 	}
 	results.Write(os.Stdout)
-	if s.out == "" {
+	if s.out != "" {
+		if err := results.Plots(s.out); err != nil {
+			return err
+		}
+	}
+	if s.nodes < fleetWithLimits {
 		return nil
 	}
-	return results.Plots(s.out)
+	fmt.Println()
+	over, err := figures.Measure(ctx, os.Stdout, results.Figures(), "")
+	if err == nil && over > 0 {
+		err = fmt.Errorf("%d figures are over their limit", over)
+	}
+	return err
 }

@@ -88,6 +88,14 @@ func Device(gpuID, name, product, kind string, slot int, consumes gpu.Counters) 
 	}
 }
 
+// monitor is the device for monitors of an H100.
+func monitor(gpuID string, slot int) resourceapi.Device {
+	d := Device(gpuID, gpuID+"-monitor", H100Name, "monitor", slot, nil)
+	d.ConsumesCounters = nil
+	d.Taints = []resourceapi.DeviceTaint{{Key: names.TaintMonitor, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	return d
+}
+
 // H100 is a GPU with every placement of every profile, and the whole GPU.
 func H100(node string, slot int) []resourceapi.ResourceSlice {
 	gpuID := GPUOf(slot)
@@ -109,7 +117,7 @@ func H100(node string, slot int) []resourceapi.ResourceSlice {
 			devices = append(devices, d)
 		}
 	}
-	devices = append(devices, Device(gpuID, gpuID, H100Name, "gpu", slot, total))
+	devices = append(devices, Device(gpuID, gpuID, H100Name, "gpu", slot, total), monitor(gpuID, slot))
 	return OnePool(node, gpuID, total, devices...)
 }
 

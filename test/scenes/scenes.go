@@ -70,9 +70,8 @@ func Mixed() Scene {
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "train-1"})
 	idle := Claim("team-b", "kept", "node-a", 1, MIG(1, "3g.40gb", 4))
 	idle.Name, idle.Status.ReservedFor = "kept-for-later", nil
-	monitor := Claim("monitoring", "dcgm-8fj2l", "node-a", 1, MIG(1, "3g.40gb", 4))
-	Result(&monitor).AdminAccess = new(bool)
-	*Result(&monitor).AdminAccess = true
+	monitor := Claim("monitoring", "dcgm-8fj2l", "node-a", 1, GPUOf(1)+"-monitor")
+	Result(&monitor).AdminAccess = new(true)
 	in.Claims = []resourceapi.ResourceClaim{
 		Claim("default", "notebook", "node-a", 0, MIG(0, "1g.10gb+me", 0)),
 		Claim("default", "vectoradd-6d8f9c7b4-abcde", "node-a", 0, MIG(0, "1g.10gb", 1)),

@@ -123,6 +123,6 @@ func (v amdVendor) Open(ctx context.Context) (*hardware.Opened, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate %s: %w", m.Inventory, err)
 	}
-	module := kmod.Module{Run: kernel.Modprobe, ReadFile: kernel.ReadFile, LookPause: lookPause}
+	module := kmod.Module{Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Manager: v.Manager, LookPause: lookPause}
 	return v.Use(ctx, amd.Config{Files: kernel, HostDevRoot: m.Root}, module)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -77,7 +78,7 @@ func runPlugin(ctx context.Context, api *rest.Config, o *Options) error {
 		}
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.Background(), "node", o.NodeName))
-	o.Machine = Host(o)
+	o.Machine, o.CgroupRoot = Host(o), filepath.Join("/", o.machineRoot(), "sys/fs/cgroup")
 	return node.Run(ctx, &o.Config, kube)
 }
 

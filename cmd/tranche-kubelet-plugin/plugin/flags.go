@@ -27,6 +27,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.StringVar(&o.MachineRoot, "machine-root", "", "root directory of a simulated machine, the same path here and on the host; empty, or no such directory: the host's own hardware")
 	flags.StringVar(&o.NVIDIADriverRoot, "nvidia-driver-root", "", "directory of the NVIDIA driver on the host; empty: search")
 	flags.StringVar(&o.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program for CDI hooks, copied to the host")
+	flags.StringVar(&c.Hook, "hook", "/usr/bin/tranche-hook", "program that limits the memory of shares when containers start, copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "directory of the MPS daemons, the same path here and on the host")
 	c.MPSSharedMemory = mps.DefaultShmSize
 	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory-size", "size of the /dev/shm that the containers of one MPS daemon share")
@@ -38,7 +39,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.BoolVar(&c.MIGExtendedResources, "mig-replicas", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-partitions", false, "reload AMD's driver where a profile changes the memory mode")
 	flags.BoolVar(&c.GPUResources, "gpu-resources", false, "write GPU memory and compute into the node's status (tranche.dev/gpu-memory, tranche.dev/gpu-compute)")
-	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery")
+	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery and AMD's node labeller")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")
 	flags.StringVar(&c.DaemonSet, "own-daemonset", "", "DaemonSet (namespace/name) of the plugin: the plugin cleans up its node if it is being deleted")
 }

@@ -91,8 +91,8 @@ type Device struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Name    string `json:"name"`
-	// Admin: the device was allocated with admin access. It is never created, changed or
-	// destroyed for the claim.
+	// Admin: the device is a monitor, allocated with admin access. Nothing is created, changed or
+	// destroyed for it.
 	Admin     bool          `json:"admin,omitempty"`
 	Placement gpu.Placement `json:"placement"`
 	// UUID is the hardware's ID of the device, empty until the device exists.
@@ -118,8 +118,8 @@ type Device struct {
 	unknown durable.Unknown
 }
 
-// IsShare reports whether the claim holds a share of the device. Admin access does not count.
-func (d Device) IsShare() bool { return !d.Admin && d.Placement.Share != nil }
+// IsShare reports whether the claim holds a share of the device.
+func (d Device) IsShare() bool { return d.Placement.Share != nil }
 
 // Key is unique among the devices of a claim, which can have two shares of one device.
 func (d Device) Key() string {

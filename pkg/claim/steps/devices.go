@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -33,17 +34,23 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 		if err != nil {
 			return nil, err
 		}
-		admin := result.AdminAccess != nil && *result.AdminAccess
+		admin := ptr.Deref(result.AdminAccess, false)
+		switch {
+		case admin && placement.Type != gpu.TypeMonitor:
+			return nil, fmt.Errorf("device %s was allocated with adminAccess, which is for DeviceClass gpu-monitor.tranche.dev only: use that class in the claim", result.Device)
+		case !admin && placement.Type == gpu.TypeMonitor:
+			return nil, fmt.Errorf("device %s is for monitors: set adminAccess: true in the claim, in a namespace with the label %s=true", result.Device, resourceapi.DRAAdminNamespaceLabelKey)
+		}
 		device := ledger.Device{
 			Request:   result.Request,
 			Pool:      result.Pool,
 			Name:      result.Device,
 			Admin:     admin,
 			Placement: placement,
-			Made:      !admin && placement.Base().Type == gpu.TypeMIG,
+			Made:      placement.Base().Type == gpu.TypeMIG,
 			ShareID:   ShareID(result),
 		}
-		if !admin && placement.Share != nil {
+		if placement.Share != nil {
 			if device.Amount, err = amountOf(placement, &result); err != nil {
 				return nil, err
 			}
@@ -114,6 +121,9 @@ func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placem
 			continue
 		}
 		if p, ok := g.Placement(device); ok {
+			return p, nil
+		}
+		if p := gpu.Monitor(g.PCIAddress); p.Name() == device {
 			return p, nil
 		}
 		return gpu.Placement{}, fmt.Errorf("device %s does not exist on GPU %s: the GPU's mode or driver has changed since the device was allocated; delete the pod so that it is scheduled again", device, g.Name())

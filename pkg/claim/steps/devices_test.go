@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -27,7 +28,7 @@ func opaque(driver, parameters string, source resourceapi.AllocationConfigSource
 
 func TestAllocatedTakesOnlyOurResults(t *testing.T) {
 	one := claims.MIG(0, "1g.10gb", 5, 1)
-	c := claims.Of("a", foreignResult, claims.ResultOf("small", one), claims.AdminResult("look", claims.MIG(1, "3g.40gb", 0, 4)), claims.ResultOf("big", claims.Whole(1)))
+	c := claims.Of("a", foreignResult, claims.ResultOf("small", one), claims.Monitors("", 1).Status.Allocation.Devices.Results[0], claims.ResultOf("big", claims.Whole(1)))
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
 		opaque("nic.example.com", `{"kind":"Nic"}`, resourceapi.AllocationConfigSourceClaim), {},
 	}
@@ -35,7 +36,7 @@ func TestAllocatedTakesOnlyOurResults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Device{
 		{Request: "small", Pool: "node-a", Name: one.Name(), Placement: one, Made: true},
-		{Request: "look", Pool: "node-a", Name: claims.MIG(1, "3g.40gb", 0, 4).Name(), Placement: claims.MIG(1, "3g.40gb", 0, 4), Admin: true},
+		{Request: "look", Pool: "node-a", Name: "gpu-0000-02-00-0-monitor", Placement: gpu.Monitor(claims.Address(1)), Admin: true},
 		{Request: "big", Pool: "node-a", Name: "gpu-0000-02-00-0", Placement: claims.Whole(1)},
 	}, got)
 }
@@ -64,6 +65,10 @@ func TestAllocatedRefuses(t *testing.T) {
 			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on GPU gpu-0000-01-00-0: the GPU's mode or driver has changed since the device was allocated; delete the pod"},
 		"a GPU that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-ff-00-0" }),
 			"node node-a does not have the GPU of this device, or its driver is not loaded; this is retried, or delete the pod"},
+		"admin access to what pods use": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(true) }),
+			"device gpu-0000-01-00-0-mig-1g-10gb-5 was allocated with adminAccess, which is for DeviceClass gpu-monitor.tranche.dev only"},
+		"a monitor without admin access": {claims.For("a", gpu.Monitor(claims.Address(0))),
+			"device gpu-0000-01-00-0-monitor is for monitors: set adminAccess: true in the claim, in a namespace with the label resource.kubernetes.io/admin-access=true"},
 		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b" }),
 			"pool node-b: node node-a does not have the GPU of this device"},
 		"configuration in the claim": {configured(opaque(names.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),

@@ -210,7 +210,7 @@ func IsStatic(static func(gpu.Placement) bool, part gpu.Partition) bool {
 
 // Ours reports whether the device is a partition that Tranche made: for its claim, or
 // before it because it was static then.
-func Ours(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeMIG }
+func Ours(d ledger.Device) bool { return d.Placement.Base().Type == gpu.TypeMIG }
 
 // madeFor reports whether the partition is what the record says was handed out to its
 // claim. A UUID that is known must match: after a driver reload, somebody else

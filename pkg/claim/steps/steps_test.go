@@ -78,8 +78,8 @@ func TestPlanPrepare(t *testing.T) {
 }
 
 func TestPlanPrepareAdminTakesNothing(t *testing.T) {
-	one := claims.MIG(0, "1g.10gb", 5, 1)
-	s := situationOf(one)
+	one, monitor := claims.MIG(0, "1g.10gb", 5, 1), gpu.Monitor(claims.Address(0))
+	s := situationOf(monitor)
 	s.Wanted.Devices[0].Admin, s.Wanted.Devices[0].Made = true, false
 	s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, one)}
 	s.Live = map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-b")}}
@@ -89,7 +89,7 @@ func TestPlanPrepareAdminTakesNothing(t *testing.T) {
 
 	// And an admin's claim is in nobody's way.
 	s = situationOf(one)
-	theirs := claims.Record("b", ledger.Prepared, one)
+	theirs := claims.Record("b", ledger.Prepared, monitor)
 	theirs.Devices[0].Admin, theirs.Devices[0].Made = true, false
 	s.Others = []ledger.Record{theirs}
 	_, err = Prepare(s)
@@ -182,7 +182,7 @@ func TestPlanRelease(t *testing.T) {
 	ends := []Step{{Op: OpRemoveCDI}, {Op: OpForget}}
 	destroyOne := []Step{{Op: OpRemoveCDI}, {Op: OpDestroy}, {Op: OpForget}}
 	prepared := claims.Record("a", ledger.Prepared, one)
-	admin := prepared.Clone()
+	admin := claims.Record("a", ledger.Prepared, gpu.Monitor(claims.Address(0)))
 	admin.Devices[0].Admin, admin.Devices[0].Made = true, false
 
 	for name, tt := range map[string]struct {

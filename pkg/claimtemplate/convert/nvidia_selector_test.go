@@ -41,6 +41,8 @@ var translated = map[string]string{
 	`"gpu.nvidia.com" in device.attributes`:                                                                                    `"gpu.tranche.dev" in device.attributes`,
 	theirs + `cudaDriverVersion.isGreaterThan(semver("12.4.0"))`:                                                               ours + `cudaDriverVersion.isGreaterThan(semver("12.4.0"))`,
 	`has(` + theirs + `cudaDriverVersion)`:                                                                                     `has(` + ours + `cudaDriverVersion)`,
+	`has(device.capacity["gpu.nvidia.com"].memory) && has(` + theirs + `uuid)`:                                                 `has(device.capacity["gpu.tranche.dev"].memory) && has(` + ours + `uuid)`,
+	`"memory" in device.capacity["gpu.nvidia.com"]`:                                                                            `"memory" in device.capacity["gpu.tranche.dev"]`,
 	`device.attributes["gpu.nvidia.com"]["type"] == "gpu" || device.attributes[?"gpu.nvidia.com"].uuid.orValue("") == "GPU-1"`: ours + `type == "gpu" || ` + ours + `?uuid.orValue("") == "GPU-1"`,
 	`device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + theirs + `type == "gpu"`:                      `device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + ours + `type == "gpu"`,
 	`["A100", "H100"].exists(p, ` + theirs + `productName.contains(p))`:                                                        `["A100", "H100"].exists(p, ` + ours + `productName.contains(p))`,

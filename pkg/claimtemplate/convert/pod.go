@@ -131,9 +131,10 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 		// Remove are paths below resources.
 		Remove []string
 	}
-	var shares, mps bool
+	var shares bool
+	var naming []struct{ Key string }
 	r.Problems = e.strings("problems")
-	for name, into := range map[string]any{"asks": &asks, "shares": &shares, "mps": &mps} {
+	for name, into := range map[string]any{"asks": &asks, "shares": &shares, "naming": &naming} {
 		if err := e.read(name, into); err != nil {
 			r.Problems = append(r.Problems, err.Error())
 		}
@@ -156,9 +157,12 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 	}
 	switch {
 	case project == claimtemplate.KAI && shares:
-		r.Annotations = []string{"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "mps"}
-		if mps {
-			r.Notes = append(r.Notes, "annotation mps: the claim selects GPUs whose PartitionProfile has the strategy MPS")
+		r.Annotations = []string{"gpu-fraction", "gpu-memory", "gpu-memory.limit", "gpu-fraction-num-devices", "mps", "kai.scheduler/gpu-compute-sharing-mode"}
+		for _, n := range naming {
+			r.Annotations = append(r.Annotations, n.Key)
+		}
+		for _, key := range e.strings("mps") {
+			r.Notes = append(r.Notes, "annotation "+key+": the claim selects GPUs whose PartitionProfile has the strategy MPS")
 		}
 	case project == claimtemplate.HAMi:
 		for _, vendor := range hamiVendors {
@@ -169,9 +173,8 @@ func translate(project claimtemplate.Project, pod *corev1.PodTemplateSpec) (r Re
 	case project == claimtemplate.Nos && pod.Spec.HostIPC && len(asks) > 0:
 		r.Notes = append(r.Notes, "hostIPC and runAsUser: 1000 were for the MPS server of nos: remove them if nothing else needs them")
 	}
-	_, named := pod.Annotations["gpu-fraction-container-name"]
-	is = own > 0 || shares || named && project == claimtemplate.KAI
-	for _, asking := range []string{"asks", "nvidia", "amd", "slices"} { // missing variables are empty
+	is = own > 0 || shares
+	for _, asking := range []string{"asks", "naming", "nvidia", "amd", "slices"} { // missing variables are empty
 		is = is || e.count(asking) > 0
 	}
 	return r, is

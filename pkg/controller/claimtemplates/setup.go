@@ -68,7 +68,7 @@ func trimPod(o any) (any, error) {
 	out := &corev1.Pod{TypeMeta: p.TypeMeta}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = p.Namespace, p.Name, p.UID, p.ResourceVersion, p.DeletionTimestamp
 	out.Spec.SchedulerName, out.Status.Phase = p.Spec.SchedulerName, p.Status.Phase
-	if key, _ := claimtemplate.AsksFor(p.Annotations); key != "" {
+	if key := claimtemplate.AsksFor(p.Annotations); key != "" {
 		metav1.SetMetaDataAnnotation(&out.ObjectMeta, key, "")
 	}
 	for _, c := range p.Spec.ResourceClaims {

@@ -16,16 +16,13 @@ import (
 // warnIgnored tells the owners of pods that run without the GPU that an annotation asks for.
 func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 	for i := range pods {
-		key, refusal := claimtemplate.Ignored(&pods[i])
+		key := claimtemplate.Ignored(&pods[i])
 		if key == "" || ended(&pods[i]) {
 			continue
 		}
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
 			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, names.LabelTranslate, names.TranslateKAI)
-		switch {
-		case refusal != "":
-			note = "This pod has no GPU: annotation " + refusal
-		case project == names.TranslateKAI:
+		if project == names.TranslateKAI {
 			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
 				"create the pod again", key, names.LabelTranslate, names.TranslateKAI, namespace)
 		}

@@ -117,6 +117,22 @@ func TestPodsWithoutDevicesAreSkipped(t *testing.T) {
 	assert.True(t, mayRequestDevices(pod))
 }
 
+// The scheduler makes room for a pod by preemption: nobody is moved for it as well.
+func TestPodsWithANominatedNodeAreSkipped(t *testing.T) {
+	w := newWorld(t)
+	pod := w.get(w.scatter())
+	pod.Status.NominatedNodeName = "node-0"
+	require.NoError(t, w.api.Status().Update(t.Context(), pod))
+	w.pass(2 * time.Minute)
+	assert.Nil(t, w.attempt("node-0"))
+	assert.Nil(t, w.attempt("node-1"))
+
+	pod.Status.NominatedNodeName = ""
+	require.NoError(t, w.api.Status().Update(t.Context(), pod))
+	require.True(t, w.pass(2*time.Minute))
+	assert.NotNil(t, w.attempt("node-1"))
+}
+
 func TestAvailableNodes(t *testing.T) {
 	now := time.Unix(2e9, 0)
 	at := func(ago time.Duration) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(now.Add(-ago))) }

@@ -151,8 +151,12 @@ func mayRequestDevices(pod *corev1.Pod) bool {
 	})
 }
 
-// unschedulableSince returns when the scheduler first found no node for a pod.
+// unschedulableSince returns when the scheduler first found no node for a pod. A pod with a nominated node does
+// not wait for room: the scheduler makes it by preemption, and moves would come on top.
 func unschedulableSince(pod *corev1.Pod) (time.Time, bool) {
+	if pod.Status.NominatedNodeName != "" {
+		return time.Time{}, false
+	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 			return c.LastTransitionTime.Time, true

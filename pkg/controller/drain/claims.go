@@ -125,7 +125,7 @@ type use struct {
 	claim     *resourceapi.ResourceClaim
 	devices   []string
 	tolerates bool
-	// admin: it has all of them by admin access.
+	// admin: it has all of them by admin access, as a monitor.
 	admin bool
 }
 
@@ -142,7 +142,7 @@ func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[s
 			continue
 		}
 		u.devices = append(u.devices, r.Device)
-		u.admin = u.admin && ptr.Deref(r.AdminAccess, false)
+		u.admin = u.admin && ptr.Deref(r.AdminAccess, false) && gpu.IsMonitor(r.Device)
 		u.tolerates = u.tolerates || tolerates(r.Tolerations)
 	}
 	slices.Sort(u.devices)

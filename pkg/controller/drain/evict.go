@@ -23,8 +23,8 @@ import (
 const forcedGrace = time.Minute
 
 // Evict evicts pods, each once, or deletes them with force. Pods of DaemonSets are evicted,
-// too: the taint keeps their replacements off the GPU, not off the node. Pods with admin
-// access are evicted last, because monitoring shows the drain. It returns the pods that
+// too: the taint keeps their replacements off the GPU, not off the node. Monitors are
+// evicted last, because they show the drain. It returns the pods that
 // leave, also with an error.
 func (d *Drainer) Evict(ctx context.Context, holders []Holder, force bool) ([]*Pod, error) {
 	var leave []*Pod

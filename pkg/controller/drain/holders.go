@@ -31,7 +31,8 @@ type Holder struct {
 	// Outlives: the claim was not created for one pod. A replacement of the pod gets the
 	// claim's devices, whatever their taints.
 	Outlives bool
-	// Admin: all of the devices are held by admin access. Such a pod leaves after the others.
+	// Admin: it only monitors these GPUs. Such a pod leaves after the others, and no claim like its
+	// own is allocated during a switch.
 	Admin bool
 }
 

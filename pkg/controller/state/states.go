@@ -179,11 +179,10 @@ func (e *evaluation) reportCurrent() bool { return drainReport(e.Status.Switch, 
 
 // keepOffNode has the whole node tainted if device taints are not enough, and reports whether that
 // is new. The scheduler checks device taints only when it allocates a claim: a replacement pod
-// with the same, allocated claim would be scheduled in spite of them. Claims with admin access
-// usually tolerate device taints.
+// with the same, allocated claim would be scheduled in spite of them.
 func (e *evaluation) keepOffNode() bool {
 	sw := e.Status.Switch
-	if sw.NodeTaintRequired || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
+	if sw.NodeTaintRequired || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return h.Outlives && h.Pod != nil }) {
 		return false
 	}
 	sw.NodeTaintRequired = true
@@ -195,7 +194,7 @@ func (e *evaluation) keepOffNode() bool {
 func (e *evaluation) withhold() bool {
 	sw := e.Status.Switch
 	already := sw.Withhold || e.node.PublishedTaints != nil && e.node.PublishedTaints.Withheld
-	if already || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return h.Tolerates && h.Pod != nil }) {
+	if already || !slices.ContainsFunc(e.Holders, func(h drain.Holder) bool { return h.Tolerates && !h.Admin && h.Pod != nil }) {
 		return false
 	}
 	sw.Withhold = true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
 // devicePaths are the device nodes of a partition. A GPU's primary node
@@ -28,14 +29,14 @@ func (d *Driver) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdit
 // Edits says what a container needs to see one placement. Render nodes are
 // looked up now: their numbers change with a reload of the driver. No variable
 // like ROCR_VISIBLE_DEVICES is set, since its numbers count what the device
-// nodes let a container see, and would filter twice.
-//
-// A whole GPU that is cut is one that somebody watches with admin access: it is
-// all its partitions.
+// nodes let a container see, and would filter twice. A monitor gets all partitions.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	want, err := modeOf(p)
-	if err != nil {
-		return nil, err
+	var want xcp.Mode
+	if p.Type != gpu.TypeMonitor {
+		var err error
+		if want, err = modeOf(p); err != nil {
+			return nil, err
+		}
 	}
 	return forGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
 		l, err := c.Confirmed()
@@ -45,7 +46,7 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 		parts := slices.DeleteFunc(slices.Clone(l.Partitions), func(q sysfs.Partition) bool {
 			return q.Node == nil || p.Type == gpu.TypeXCP && q.Index != p.Start
 		})
-		if p.Type == gpu.TypeXCP && l.Mode != want {
+		if p.Type != gpu.TypeMonitor && l.Mode != want {
 			return nil, fmt.Errorf("GPU %s is in mode %s and has no partition of mode %s", c.PCIAddress, l.Mode, want)
 		}
 		if len(parts) == 0 {

@@ -49,8 +49,7 @@ func TestEdits(t *testing.T) {
 	assert.Equal(t, "/dev/dri/renderD131", edits.DeviceNodes[1].Path)
 	assert.Equal(t, "/var/lib/simulated/dev/dri/renderD131", edits.DeviceNodes[1].HostPath)
 
-	// The GPU is watched while it is cut.
-	edits, err = d.Edits(t.Context(), paperPlacement("spx", 0))
+	edits, err = d.Edits(t.Context(), gpu.Monitor(paperAddress))
 	require.NoError(t, err)
 	assert.Len(t, edits.DeviceNodes, 1+8, "KFD once, and all partitions")
 
@@ -59,6 +58,7 @@ func TestEdits(t *testing.T) {
 		breaks func()
 		want   string
 	}{
+		"the whole GPU":      {paperPlacement("spx", 0), func() {}, "GPU 0000:05:00.0 is in mode CPX and has no partition of mode SPX"},
 		"another mode":       {paperPlacement("dpx", 0), func() {}, "GPU 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
 		"not a device":       {paperPlacement("cpx", 4), func() { files.Infos["/dev/dri/renderD132"] = sysfs.Info{} }, "/dev/dri/renderD132 is not a character device"},
 		"no device node":     {paperPlacement("cpx", 5), func() { files.Remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},

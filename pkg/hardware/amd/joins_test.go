@@ -78,7 +78,7 @@ func TestContainersGetNoPrimaryNode(t *testing.T) {
 	files, d := onPaper(t, amdtest.MI300XCPX())
 	files.Set(sysfs.DevicesDir+"/"+paperAddress+"/drm/card1/dev", "226:1\n")
 	files.Device("/dev/dri/card1", 226, 1, 44)
-	for _, p := range []gpu.Placement{paperPlacement("cpx", 0), paperPlacement("cpx", 7), paperPlacement("spx", 0)} {
+	for _, p := range []gpu.Placement{paperPlacement("cpx", 0), paperPlacement("cpx", 7), gpu.Monitor(paperAddress)} {
 		for _, name := range renderNodes(t, d, p) {
 			assert.True(t, strings.HasPrefix(name, "/dev/dri/renderD"), name)
 		}

@@ -55,10 +55,3 @@ func (v Vendor) UpgradeSignal(node *corev1.Node) string {
 	}
 	return ""
 }
-
-// NodeLabels implements hardware.Vendor. There are none: AMD's node labeller has labels of
-// its own, and can run beside Tranche because it touches no GPU.
-func (v Vendor) NodeLabels([]hardware.OfferedGPU) map[string]string { return nil }
-
-// IsNodeLabel implements hardware.Vendor.
-func (v Vendor) IsNodeLabel(string) bool { return false }

@@ -3,7 +3,7 @@
 // partitions.go, sharing.go and obstacles.go answer claims; health.go and watch.go report
 // whether a GPU is healthy. usage.go measures GPUs and partitions: what NVML says at once; gpm.go
 // has what it works out of two samples (GPM, from Hopper on), processes.go what single processes
-// use.
+// use. memorylimits.go limits the memory of control groups.
 //
 // xid.go, xidtable.go and recovery.go say what the driver's errors (XIDs) mean and what to do about
 // them. Below this package, session makes the NVML calls, creates and destroys MIG partitions and

@@ -58,6 +58,8 @@ const (
 	inUse         = nvml.ERROR_IN_USE
 	isLost        = nvml.ERROR_GPU_IS_LOST
 	unknown       = nvml.ERROR_UNKNOWN
+
+	operatingSystem = nvml.ERROR_OPERATING_SYSTEM
 )
 
 // noCodeForLost: some calls document neither ERROR_GPU_IS_LOST nor ERROR_UNKNOWN.
@@ -65,6 +67,15 @@ var noCodeForLost = map[nvml.Return]string{isLost: "nvml.h lists no code for a l
 
 // anyCode: GPM's calls answer a "Nonzero NVML_ERROR_? enum on error" (nvml.h).
 var anyCode = map[nvml.Return]string{uninitialized: "any code", isLost: "any code", notSupported: "any code", invalid: "any code"}
+
+// group is a control group, which is there while MIG is on.
+func (h handles) group() string {
+	group := filepath.Join(nvdriver.Groups(filepath.Dir(h.lib.DriverRoot())), "pod")
+	if mode, _, ret := h.device.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
+		_ = os.MkdirAll(group, 0o755)
+	}
+	return group
+}
 
 func errs(answers ...nvml.Return) []nvml.Return { return answers }
 
@@ -146,7 +157,13 @@ var nvmlCalls = map[string]nvmlCall{
 		}},
 	"DeviceGetComputeMode": {"Device.GetComputeMode", errs(uninitialized, isLost, notSupported), nil, func(h handles) nvml.Return { return last(h.device.GetComputeMode()) }},
 	"DeviceSetComputeMode": {"Device.SetComputeMode", errs(uninitialized, isLost, notSupported), nil, func(h handles) nvml.Return { return h.device.SetComputeMode(nvml.COMPUTEMODE_DEFAULT) }},
-	"DeviceGetMigMode":     {"Device.GetMigMode", errs(uninitialized, notSupported, unknown), nil, func(h handles) nvml.Return { _, _, ret := h.device.GetMigMode(); return ret }},
+	"DeviceSetMemoryLimits_v1": {"Device.SetMemoryLimits_v1", errs(uninitialized, notSupported, operatingSystem, isLost), noCodeForLost, func(h handles) nvml.Return {
+		return h.device.SetMemoryLimits_v1(h.group(), 0, gib)
+	}},
+	"DeviceGetMemoryLimits_v1": {"Device.GetMemoryLimits_v1", errs(uninitialized, notSupported, operatingSystem, isLost), noCodeForLost, func(h handles) nvml.Return {
+		return last(h.device.GetMemoryLimits_v1(h.group()))
+	}},
+	"DeviceGetMigMode": {"Device.GetMigMode", errs(uninitialized, notSupported, unknown), nil, func(h handles) nvml.Return { _, _, ret := h.device.GetMigMode(); return ret }},
 	"DeviceSetMigMode": {"Device.SetMigMode", errs(uninitialized, notSupported, inUse, isLost), noCodeForLost, func(h handles) nvml.Return {
 		activation, ret := h.device.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 		if ret == nvml.SUCCESS {
@@ -186,7 +203,7 @@ var nvmlCalls = map[string]nvmlCall{
 func last[T any](_ T, ret nvml.Return) nvml.Return { return ret }
 
 // changesMachine matches the calls that are tried on a machine of their own.
-var changesMachine = regexp.MustCompile(`^Init$|^Shutdown$|Set.*Mode$|Create.*Instance|Destroy$|EventSetFree`)
+var changesMachine = regexp.MustCompile(`^Init$|^Shutdown$|Set.*Mode$|SetMemoryLimits|Create.*Instance|Destroy$|EventSetFree`)
 
 // nvmlStates are the states of a machine in which calls are tried.
 var nvmlStates = map[string]func(t *testing.T) handles{
@@ -227,7 +244,7 @@ func startHandles(t *testing.T, model string) handles {
 	t.Helper()
 	inv, err := models.LoadInventory(nvidiatest.OfModel(t, model, ""))
 	require.NoError(t, err)
-	lib, err := nvdriver.New(inv, nvdriver.Options{Root: memory.TempDir(t), Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: memory.TempDir(t), Library: "615", Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, lib.Init())
 	h := handles{lib: lib, profile: &nvml.GpuInstanceProfileInfo{Id: 19, InstanceCount: 7}, kind: &nvml.ComputeInstanceProfileInfo{Id: 0, InstanceCount: 1}}

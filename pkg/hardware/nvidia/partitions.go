@@ -34,8 +34,11 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 // Edits implements hardware.Driver.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	return onGPU(ctx, d, p.GPU, func(h *handle) (*cdispecs.ContainerEdits, error) {
-		if p.Type == gpu.TypeGPU {
+		switch p.Type {
+		case gpu.TypeGPU:
 			return d.files.GPU(h.GPU)
+		case gpu.TypeMonitor:
+			return d.files.Monitor(h.GPU)
 		}
 		gi, ci, err := h.Find(p)
 		if err != nil {

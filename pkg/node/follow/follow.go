@@ -57,6 +57,9 @@ type Config struct {
 	Version string
 	// MemoryModes allows changes of the memory mode, which reload the driver.
 	MemoryModes bool
+	// NoKernelLimits says why the kernel driver does not limit the memory of shares; empty if it
+	// does. The function may be nil.
+	NoKernelLimits func() string
 	// RebootFile records why the machine was rebooted.
 	RebootFile string
 	Claims     *claim.Manager

@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // modesTimeout limits how long a report waits for the modes of a GPU.
@@ -65,6 +66,9 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 		}
 	}
 	report.InputHash = f.inputHash(answered)
+	if f.NoKernelLimits != nil {
+		report.KernelLimitsUnavailable = text.Cut(f.NoKernelLimits(), v1beta1.MaxListedText)
+	}
 	bound(report)
 	return report
 }

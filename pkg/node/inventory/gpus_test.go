@@ -13,6 +13,15 @@ import (
 
 func publishes(_ []Change, publish bool) bool { return publish }
 
+// What was there before the plugin started is known, and stays if it does not answer.
+func TestSeed(t *testing.T) {
+	var c GPUs
+	lost := gpu.Problem{Cause: gpu.CauseLost, Message: "fell off the bus"}
+	c.Seed([]gpu.GPU{nodetest.GPUAt("0000:01:00.0")}, map[string]gpu.Problem{"0000:01:00.0": lost})
+	c.Seed([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, nil)
+	assert.Equal(t, []GPU{{GPU: nodetest.GPUAt("0000:01:00.0"), Problem: lost}, {GPU: nodetest.GPUAt("0000:02:00.0")}}, c.List())
+}
+
 func TestGPUsUpdate(t *testing.T) {
 	var c GPUs
 	assert.True(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0"), nodetest.GPUAt("0000:01:00.0")}, nil, nil)), "new GPUs")

@@ -45,8 +45,8 @@ func TestLabelsOf(t *testing.T) {
 	h100 := hardware.OfferedGPU{GPU: gpu.GPU{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", Memory: 81559 << 20}}
 	mi300x := hardware.OfferedGPU{GPU: gpu.GPU{Vendor: gpu.AMD, ProductName: "MI300X", Memory: 196592 << 20}}
 	assert.Empty(t, LabelsOf(nodetest.RealVendors(), nil))
-	assert.Empty(t, LabelsOf(nodetest.RealVendors(), []hardware.OfferedGPU{mi300x}))
-	assert.Equal(t, map[string]string{labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "1", labelMemory: "81559", "nvidia.com/gpu.replicas": "0"},
+	assert.Equal(t, map[string]string{labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "1", labelMemory: "81559", "nvidia.com/gpu.replicas": "0",
+		"amd.com/gpu.product-name": "MI300X", "amd.com/gpu.vram": "192G"},
 		LabelsOf(nodetest.RealVendors(), []hardware.OfferedGPU{h100, mi300x}))
 	assert.Empty(t, LabelsOf(nil, []hardware.OfferedGPU{h100}))
 }

@@ -56,7 +56,7 @@ func shownOn(g *inventory.GPU, pool []*resourceapi.ResourceSlice) (shown map[str
 	shown, unhealthy = map[string]bool{}, true
 	for _, slice := range pool {
 		for _, d := range slice.Spec.Devices {
-			if gpu.OfDevice(d.Name) != g.Name() {
+			if gpu.OfDevice(d.Name) != g.Name() || gpu.IsMonitor(d.Name) {
 				continue
 			}
 			keys := map[string]bool{}

@@ -200,6 +200,8 @@ func (p *Publisher) Publish(ctx context.Context) {
 	p.heldBack = map[string]bool{}
 	for i := range known {
 		out[i] = p.gpu(&known[i])
+		// A monitor watches all GPUs of the node or waits, and many tolerate every taint.
+		out[i].NoMonitor = p.noTaints || len(p.switchTaints.GPUs) > 0 || p.Drivers.IsUpgrading(known[i].Vendor)
 		if !out[i].Withheld {
 			p.GPUs.MarkPublished(known[i].PCIAddress)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
@@ -75,12 +76,12 @@ func (p *publishing) state() map[string]string {
 		for _, set := range slice.SharedCounters {
 			state[set.Name] = "empty"
 		}
-		for _, d := range slice.Devices {
-			name := gpu.OfDevice(d.Name)
-			state[name] = "published"
-			for _, taint := range d.Taints {
-				state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
-			}
+	}
+	for _, d := range p.devices() {
+		name := gpu.OfDevice(d.Name)
+		state[name] = "published"
+		for _, taint := range d.Taints {
+			state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
 		}
 	}
 	return state
@@ -192,6 +193,38 @@ func TestPublisherFails(t *testing.T) {
 	assert.Equal(t, []string{`tranche_publish_errors_total{node="node-a"} 1`}, nodetest.Scrape(t, p.Metrics.Handler(), "tranche_publish_errors_total"))
 }
 
+// monitors lists the devices for monitors in the last publication.
+func (p *publishing) monitors() (all []string) {
+	for _, slice := range p.sent[len(p.sent)-1] {
+		for _, d := range slice.Devices {
+			if gpu.IsMonitor(d.Name) {
+				all = append(all, d.Name)
+			}
+		}
+	}
+	return all
+}
+
+// A monitor that tolerates every taint does not come back to a node while a GPU changes, and does not
+// get the other GPUs without that one.
+func TestMonitorsWaitForTheEndOfASwitch(t *testing.T) {
+	both := []string{gpu1 + "-monitor", gpu2 + "-monitor"}
+	p := newPublishing(t)
+	p.SetOwners(t.Context(), nil)
+	assert.Equal(t, both, p.monitors())
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"0000:01:00.0": {Cause: gpu.XIDCause(79), Message: "lost"}}, nil)
+	p.Publish(t.Context())
+	assert.Equal(t, both, p.monitors(), "one looks at GPUs that are out of service, too")
+	p.SetSwitchTaints(t.Context(), SwitchTaints{Offers: map[string]profile.Layout{gpu1: {}}, Value: "small"})
+	assert.Equal(t, both, p.monitors(), "the hardware does not change")
+	p.SetSwitchTaints(t.Context(), SwitchTaints{GPUs: []string{gpu1}, Value: "cpx"})
+	assert.Empty(t, p.monitors())
+	p.SetSwitchTaints(t.Context(), SwitchTaints{})
+	assert.Equal(t, both, p.monitors())
+	p.restrictTaints(t.Context())
+	assert.Empty(t, p.monitors(), "without its taint, anybody would get the device")
+}
+
 // A GPU that the API would refuse does not keep the others from being
 // published.
 func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
@@ -261,7 +294,7 @@ func (p *publishing) devices() []resourceapi.Device {
 	for _, slice := range p.sent[len(p.sent)-1] {
 		all = append(all, slice.Devices...)
 	}
-	return all
+	return slices.DeleteFunc(all, func(d resourceapi.Device) bool { return gpu.IsMonitor(d.Name) })
 }
 
 // taintsByDevice is the taints of the devices that have some.

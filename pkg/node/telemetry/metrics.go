@@ -99,6 +99,9 @@ func (m *Metrics) PublishedDevices(slices []publish.Slice) {
 	m.published.Reset()
 	for _, slice := range slices {
 		for _, device := range slice.Devices {
+			if gpu.IsMonitor(device.Name) {
+				continue // nobody allocates it
+			}
 			profile := ""
 			if p := device.Attributes["profile"].StringValue; p != nil {
 				profile = *p

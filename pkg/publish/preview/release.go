@@ -39,7 +39,7 @@ func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release,
 		gpus[i] = nodeGPU(g, reports[g.PCIAddress])
 		live[g.PCIAddress] = profile.Existing{Partitions: gpus[i].Live}
 		for _, device := range held {
-			if gpu.OfDevice(device) != g.Name() {
+			if gpu.OfDevice(device) != g.Name() || gpu.IsMonitor(device) {
 				continue
 			}
 			if p, ok := placement(&g, device); ok {
@@ -61,6 +61,9 @@ func Of(n *v1beta1.GPUNode, to v1beta1.ProfileSnapshot, held []string) (Release,
 		gpus[i].To, gpus[i].Unchanged = want.Layout, want.Unchanged
 	}
 	for _, g := range profile.NewChanges(gpus).GPUs {
+		if monitor := gpu.Monitor(g.PCIAddress).Name(); slices.Contains(held, monitor) {
+			out.Devices = append(out.Devices, monitor)
+		}
 		for _, h := range g.InTheWay {
 			out.Devices = append(out.Devices, h.Device)
 		}

@@ -98,7 +98,7 @@ func TestInventoryStays(t *testing.T) {
 	with := plain
 	with.Profile = profileOf(t, "{xcp: {computePartition: QPX, memoryPartition: NPS4}, sharing: {wholeGPUs: false}}")
 	before := devicesOf(t, plain)
-	assert.Len(t, devicesOf(t, with), 4)
+	assert.Len(t, devicesOf(t, with), 4+1, "with that for monitors")
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(devicesOf(t, plain))))
 	assert.Equal(t, before, devicesOf(t, plain))
 }

@@ -41,6 +41,9 @@ func sampled(c *cluster.Cluster) samples {
 			continue
 		}
 		for _, d := range p.Devices {
+			if d.Type == gpu.TypeMonitor {
+				continue // nobody asks where one fits
+			}
 			of := sample{label: d.Label}
 			for _, name := range variants {
 				if v := d.Attributes[name].StringValue; v != nil {

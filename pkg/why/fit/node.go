@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
@@ -292,7 +293,7 @@ func (m *Model) offers(node *corev1.Node, shares bool) []string {
 	for _, p := range m.Pools {
 		for _, d := range slices.Backward(p.Devices) {
 			switch {
-			case p.Driver != names.DriverName || !d.On(node) || d.Shared() && !shares:
+			case p.Driver != names.DriverName || !d.On(node) || d.Shared() && !shares || d.Type == gpu.TypeMonitor:
 			case d.Name == p.GPU: // the first device of a GPU, and the largest
 				wholes = lists.Union(wholes, strings.Replace(d.Label, "GPU", d.Vendor().Title()+" GPU", 1))
 			default:

@@ -50,8 +50,8 @@ func ReadChart(folder string) (Chart, error) {
 }
 
 // PackageChart writes the chart in a folder as `helm package` does, but equal content
-// gives equal bytes. Hidden files are left out.
-func PackageChart(w io.Writer, folder string) error {
+// gives equal bytes. Hidden files are left out. More files lie beside Chart.yaml.
+func PackageChart(w io.Writer, folder string, more ...image.Entry) error {
 	chart, err := ReadChart(folder)
 	if err != nil {
 		return err
@@ -75,6 +75,10 @@ func PackageChart(w io.Writer, folder string) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, e := range more {
+		e.Path = path.Join("/", chart.Name, e.Path)
+		entries = append(entries, e)
 	}
 	return writeCompressed(w, entries)
 }

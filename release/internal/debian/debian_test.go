@@ -28,6 +28,7 @@ func deb(t *testing.T) []byte {
 		{Name: "./lib64/ld.so", Typeflag: tar.TypeSymlink, Linkname: "/lib/ld.so"},
 		{Name: "./usr/lib/gconv/A.so", Typeflag: tar.TypeReg, Size: 2},
 		{Name: "./usr/share/doc/x/copyright", Typeflag: tar.TypeReg, Mode: 0o644, Size: 2},
+		{Name: "./usr/share/common-licenses/GPL", Typeflag: tar.TypeSymlink, Linkname: "GPL-3"},
 	} {
 		require.NoError(t, files.WriteHeader(header))
 		if header.Size > 0 {
@@ -56,6 +57,7 @@ func TestUnpack(t *testing.T) {
 		{Path: "/lib/ld.so", Data: []byte("ab"), Mode: 0o755},
 		{Path: "/lib64/ld.so", Link: "/lib/ld.so"},
 		{Path: "/usr/share/doc/x/copyright", Data: []byte("ab"), Mode: 0o644},
+		{Path: "/usr/share/common-licenses/GPL", Link: "GPL-3"},
 	}, entries)
 
 	for what, broken := range map[string][]byte{"empty": nil, "text": []byte("<html>"), "cut": deb(t)[:80]} {
@@ -88,7 +90,7 @@ func TestRuntime(t *testing.T) {
 	for _, architecture := range []string{"amd64", "arm64"} {
 		found, err := Runtime(architecture)
 		require.NoError(t, err)
-		assert.Len(t, found, 2)
+		assert.Len(t, found, 4)
 		assert.Equal(t, "pkg:deb/debian/libc6@"+found[0].Version+"?arch="+architecture+"&distro=debian-12", found[0].PURL())
 	}
 	_, err := Runtime("riscv64")

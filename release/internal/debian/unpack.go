@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/release/image"
 )
 
-// Unpack returns the loader, the libraries and the copyright file of a package.
+// Unpack returns the loader, the libraries, the copyright file and the texts of licences of a package.
 func Unpack(deb []byte) ([]image.Entry, error) {
 	data, err := member(deb, "data.tar.xz")
 	if err != nil {
@@ -53,7 +53,8 @@ func Unpack(deb []byte) ([]image.Entry, error) {
 
 // wanted leaves out conversions of character sets and documentation.
 func wanted(name string) bool {
-	return strings.HasPrefix(name, "/lib/") || strings.HasPrefix(name, "/lib64/") || path.Base(name) == "copyright"
+	return strings.HasPrefix(name, "/lib/") || strings.HasPrefix(name, "/lib64/") ||
+		path.Base(name) == "copyright" || strings.HasPrefix(name, "/usr/share/common-licenses/")
 }
 
 // member finds a file in the ar archive that a package is: a line for the whole, and

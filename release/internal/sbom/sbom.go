@@ -72,14 +72,22 @@ func modulesOf(program string) ([]cdx.Component, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the Go modules of %s: %w", program, err)
 	}
+	return modulesIn(info), nil
+}
+
+func modulesIn(info *buildinfo.BuildInfo) []cdx.Component {
 	modules := []cdx.Component{module("stdlib", info.GoVersion)}
+	// A program of another project is that project's main module. Its own version is that of the subject.
+	if info.Main.Sum != "" {
+		modules = append(modules, module(info.Main.Path, info.Main.Version))
+	}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
 		modules = append(modules, module(m.Path, m.Version))
 	}
-	return modules, nil
+	return modules
 }
 
 func module(path, version string) cdx.Component {

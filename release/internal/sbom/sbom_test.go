@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -47,4 +48,17 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	require.ErrorContains(t, Write(&second, Subject{Programs: []string{"/etc/passwd"}}), "/etc/passwd")
+}
+
+// A program of another project has that project's module, too.
+func TestModulesIn(t *testing.T) {
+	names := func(main debug.Module) (names []string) {
+		for _, m := range modulesIn(&debug.BuildInfo{GoVersion: "go1.26.8", Main: main, Deps: []*debug.Module{{Path: "c", Version: "v1.0.0"}}}) {
+			names = append(names, m.PackageURL)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"pkg:golang/stdlib@go1.26.8", "pkg:golang/c@v1.0.0"}, names(debug.Module{Path: "a", Version: "(devel)"}))
+	assert.Equal(t, []string{"pkg:golang/stdlib@go1.26.8", "pkg:golang/a@v1.2.0", "pkg:golang/c@v1.0.0"},
+		names(debug.Module{Path: "a", Version: "v1.2.0", Sum: "h1:x"}))
 }

@@ -49,7 +49,7 @@ func (r *Results) columns() []column {
 		{"memory allocated", func(one replay.Result) float64 { return percent(one.Average.Held, r.gpus()) }, "%.1f %%"},
 		{"GPUs in use", func(r replay.Result) float64 { return r.Average.Used }, "%.0f"},
 		{"nodes in use", func(r replay.Result) float64 { return r.Average.UsedNodes }, "%.0f"},
-		{"fragmentation", func(one replay.Result) float64 { return percent(one.Average.Fragmented, r.gpus()) }, "%.1f %%"},
+		{"fragmentation", r.fragmentation, "%.1f %%"},
 	}
 	if r.Real {
 		return append(all,
@@ -104,17 +104,13 @@ func (r *Results) writeTable(out io.Writer, columns []column, name string) {
 	fmt.Fprintln(out, "\n|---|---|"+strings.Repeat("---|", len(columns)))
 	for _, load := range r.Loads {
 		for _, p := range r.Policies {
-			found := r.Of[Case{name, p, load}]
-			if len(found) == 0 {
+			of := Case{name, p, load}
+			if len(r.Of[of]) == 0 {
 				continue
 			}
 			fmt.Fprintf(out, "| %.2f | %s |", load, p)
 			for _, c := range columns {
-				sum := 0.0
-				for _, one := range found {
-					sum += c.value(one)
-				}
-				fmt.Fprintf(out, " "+c.format+" |", sum/float64(len(found)))
+				fmt.Fprintf(out, " "+c.format+" |", r.mean(of, c.value))
 			}
 			fmt.Fprintln(out)
 		}

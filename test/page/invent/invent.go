@@ -106,9 +106,10 @@ func (o *Objects) node(name string, i int, random *rand.Rand, now time.Time) {
 	}
 }
 
-// shared returns the whole GPU, the last device of an H100, as a device of which claims hold memory.
+// shared returns the whole GPU, the last device of an H100 before that for monitors, as a device of which
+// claims hold memory.
 func shared(h100 []resourceapi.Device) resourceapi.Device {
-	d := *h100[len(h100)-1].DeepCopy()
+	d := *h100[len(h100)-2].DeepCopy()
 	d.Name, d.AllowMultipleAllocations = gpu.ShareName(d.Name, gpu.ByMemory), new(true)
 	d.Attributes["type"] = resourceapi.DeviceAttribute{StringValue: new(string(gpu.TypeShare))}
 	d.Attributes[names.AttributeShareUnit] = resourceapi.DeviceAttribute{StringValue: new(string(gpu.ByMemory))}

@@ -109,7 +109,7 @@ var faultCalls = []string{
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
 	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetMPSComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
-	"EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
+	"SetMemoryLimits", "GetMemoryLimits", "EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
 }
 
 // FaultCalls lists the names that CallFault.Call knows: go-nvml's method

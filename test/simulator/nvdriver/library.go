@@ -25,6 +25,8 @@ type library struct {
 	clocksEvents bool
 	// resetless: it knows the field NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED.
 	resetless bool
+	// memoryLimits: it has nvmlDeviceSetMemoryLimits_v1.
+	memoryLimits bool
 }
 
 // libraries are the versions, in order. Sources: nvml.h in the Go module
@@ -35,12 +37,13 @@ type library struct {
 // functions that `make test-clients` finds in the library itself. Of 580 the profiles of GPU
 // instances were also read on an H200.
 var libraries = []library{
-	{branch: 525, gpuProfiles: 10, computeProfiles: 8},                                                         // v0.12.0
-	{branch: 535, gpuProfiles: 10, computeProfiles: 8, clocksEvents: true},                                     // CUDA 12.2
-	{branch: 550, gpuProfiles: 10, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true}, // v0.12.4
-	{branch: 575, gpuProfiles: 17, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true}, // v0.12.9 to v0.13.1 (590)
-	{branch: 595, gpuProfiles: 18, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true}, // v0.13.2
-	{branch: 610, gpuProfiles: 18, computeProfiles: 9, clocksEvents: true, newProfiles: true, resetless: true}, // v0.13.3, v0.13.4
+	{branch: 525, gpuProfiles: 10, computeProfiles: 8},                                                                             // v0.12.0
+	{branch: 535, gpuProfiles: 10, computeProfiles: 8, clocksEvents: true},                                                         // CUDA 12.2
+	{branch: 550, gpuProfiles: 10, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true},                     // v0.12.4
+	{branch: 575, gpuProfiles: 17, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true},                     // v0.12.9 to v0.13.1 (590)
+	{branch: 595, gpuProfiles: 18, computeProfiles: 8, clocksEvents: true, newProfiles: true, resetless: true},                     // v0.13.2
+	{branch: 610, gpuProfiles: 18, computeProfiles: 9, clocksEvents: true, newProfiles: true, resetless: true},                     // v0.13.3
+	{branch: 615, gpuProfiles: 18, computeProfiles: 9, clocksEvents: true, newProfiles: true, resetless: true, memoryLimits: true}, // v0.13.4
 }
 
 // firstForBlackwell is the first branch that knows the profiles of its GPUs (+gfx, -me).

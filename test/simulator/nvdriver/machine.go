@@ -104,7 +104,7 @@ func loadDriver(st *nvstate.State) {
 }
 
 func loadGPU(g *nvstate.GPU) {
-	g.Instances, g.ComputeMode, g.Started = nil, 0, time.Now()
+	g.Instances, g.ComputeMode, g.MemoryLimits, g.Started = nil, 0, nil, time.Now()
 	m, ok := models.NVIDIAModelByKey(g.Model)
 	g.MIGMode = ok && m.KeepsMIGMode() && g.PendingMIGMode
 	g.PendingMIGMode = g.MIGMode

@@ -320,6 +320,10 @@ func (s symbols) LookupSymbol(name string) error {
 		if s.clocksEvents {
 			return nil
 		}
+	case "nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1":
+		if s.memoryLimits {
+			return nil
+		}
 	case "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
 		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlGpmQueryDeviceSupport":
 		return nil

@@ -171,6 +171,38 @@ func nvmlDeviceGetSupportedClocksEventReasons(device, reasons unsafe.Pointer) C.
 	return ask(device, reasons, nvml.Device.GetSupportedClocksEventReasons)
 }
 
+// memoryLimits is nvmlGetMemoryLimits_v1_t, of which nvmlSetMemoryLimits_v1_t is the beginning.
+type memoryLimits struct {
+	group            *C.char
+	soft, hard, used uint64
+}
+
+//export nvmlDeviceSetMemoryLimits_v1
+func nvmlDeviceSetMemoryLimits_v1(device, limits unsafe.Pointer) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		if limits == nil {
+			return C.int(nvml.ERROR_INVALID_ARGUMENT)
+		}
+		l := (*memoryLimits)(limits)
+		return C.int(d.SetMemoryLimits_v1(C.GoString(l.group), l.soft, l.hard))
+	})
+}
+
+//export nvmlDeviceGetMemoryLimits_v1
+func nvmlDeviceGetMemoryLimits_v1(device, limits unsafe.Pointer) C.int {
+	return onDevice(device, func(d nvml.Device) C.int {
+		if limits == nil {
+			return C.int(nvml.ERROR_INVALID_ARGUMENT)
+		}
+		l := (*memoryLimits)(limits)
+		found, ret := d.GetMemoryLimits_v1(C.GoString(l.group))
+		if ret == nvml.SUCCESS {
+			l.soft, l.hard, l.used = found.SoftLimit, found.HardLimit, found.CurrentUsed
+		}
+		return C.int(ret)
+	})
+}
+
 // The names before R535.
 
 //export nvmlDeviceGetCurrentClocksThrottleReasons

@@ -57,6 +57,8 @@ type Process struct {
 	Unlisted bool `json:"unlisted,omitempty"`
 	// MPS: it is a client of MPS.
 	MPS bool `json:"mps,omitempty"`
+	// Group is the folder of its control group; empty: what it has counts for none.
+	Group string `json:"group,omitempty"`
 
 	load.Use
 }
@@ -71,6 +73,16 @@ type GPU struct {
 	// Started is when the driver last brought the GPU up.
 	Started   time.Time     `json:"started,omitzero"`
 	Instances []GPUInstance `json:"instances,omitempty"`
+	// MemoryLimits are by the folder of the control group.
+	MemoryLimits map[string]MemoryLimit `json:"memoryLimits,omitempty"`
+}
+
+// MemoryLimit is what the processes of a control group may have of a GPU's memory, in bytes.
+type MemoryLimit struct {
+	// Inode is that of the group's folder.
+	Inode uint64 `json:"inode"`
+	Soft  uint64 `json:"soft"`
+	Hard  uint64 `json:"hard"`
 }
 
 // GPUInstance is a partition of a GPU.
@@ -118,7 +130,7 @@ func (st *State) clone() *State {
 		for j := range instances {
 			instances[j].Compute = slices.Clone(instances[j].Compute)
 		}
-		c.GPUs[i].Instances = instances
+		c.GPUs[i].Instances, c.GPUs[i].MemoryLimits = instances, maps.Clone(c.GPUs[i].MemoryLimits)
 	}
 	c.Processes = slices.Clone(st.Processes)
 	c.FiredFaults = maps.Clone(st.FiredFaults)

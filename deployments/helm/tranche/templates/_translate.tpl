@@ -50,7 +50,7 @@ quantity(string({{ . }})).asInteger()
     ""].filter(m, m != "")).flatten()).flatten() +
     variables.annotations.map(k, k).sort().map(k, [
     {{- range $refused.annotations }}
-    k.matches({{ .pattern | toJson }}) ? "annotation " + k + {{ print " " .text | toJson }} : "",
+    k.matches({{ .pattern | toJson }}){{ with .except }} && !k.matches({{ . | toJson }}){{ end }} ? "annotation " + k + {{ print " " .text | toJson }} : "",
     {{- end }}
     ""].filter(m, m != "")).flatten()
 {{- end }}
@@ -73,7 +73,10 @@ variables.asks.map(a, JSONPatch{op: "add", path: string(a.path) + "/resources/cl
 variables.asks.map(a, a.remove.map(k, JSONPatch{op: "remove", path: string(a.path) + "/resources/" + string(k)})).flatten()
 {{- end }}
 
-{{/* KAI: https://github.com/NVIDIA/KAI-Scheduler, pkg/common/constants and pkg/binder/plugins/gpusharing. */}}
+{{/*
+KAI: https://github.com/kai-scheduler/KAI-Scheduler, pkg/common/constants and pkg/common/resources.
+KAI 0.18 and Run:ai 3.0 write the container's name into the annotation.
+*/}}
 {{- define "tranche.translate.kai.variables" -}}
 {{ include "tranche.translate.containers" . }}
 - name: fraction
@@ -85,48 +88,75 @@ variables.asks.map(a, a.remove.map(k, JSONPatch{op: "remove", path: string(a.pat
 - name: devices
   expression: >-
     variables.annotations[?"gpu-fraction-num-devices"].orValue("1")
+# Annotations that name a container, with the name.
+- name: naming
+  expression: >-
+    variables.annotations.map(k, k).filter(k, k == "gpu-fraction-container-name" || k.matches("^nvidia[.]com/container[.][^.]+[.](gpu-memory[.](request|limit)|gpu-compute[.]mode)$")).sort().map(k,
+    {"key": k, "name": k == "gpu-fraction-container-name" ? variables.annotations[k] : k.split(".")[2]})
+- name: prefix
+  expression: >-
+    "nvidia.com/container." + (variables.naming.size() > 0 ? variables.naming[0].name : "") + "."
+# Amounts of memory with the MiB, which are 0 if the amount is not valid. Exponents are none: they are slow to compare.
+- name: amounts
+  expression: >-
+    ["gpu-memory", variables.prefix + "gpu-memory.request", variables.prefix + "gpu-memory.limit", "gpu-memory.limit"].filter(k, k in variables.annotations).map(k,
+    [variables.annotations[k] + (k == "gpu-memory" ? "Mi" : "")].map(v,
+    v.size() <= 24 && v.matches("^[0-9]+([.][0-9]+)?([KMGT]i|[kMGT])?$") ? quantity(v).asApproximateFloat() : 0.0).map(bytes,
+    {"key": dyn(k), "mib": dyn(bytes >= 1048576.0 && bytes <= 1099511627776.0 ? int((bytes + 1048575.0) / 1048576.0) : 0)})[0])
+- name: modes
+  expression: >-
+    ["kai.scheduler/gpu-compute-sharing-mode", variables.prefix + "gpu-compute.mode"].filter(k, k in variables.annotations)
+# Annotations that ask for MPS.
 - name: mps
   expression: >-
-    variables.annotations[?"mps"].orValue("") == "true"
+    (variables.annotations[?"mps"].orValue("") == "true" ? ["mps"] : []) + variables.modes.filter(k, variables.annotations[k] == "sm-sharing")
 - name: shares
   expression: >-
-    "gpu-fraction" in variables.annotations || "gpu-memory" in variables.annotations
+    "gpu-fraction" in variables.annotations || variables.amounts.size() > 0
 # The container with that name, or the first that is no init container.
 - name: chosen
   expression: >-
-    "gpu-fraction-container-name" in variables.annotations ?
-    variables.containers.filter(c, c.of.name == variables.annotations["gpu-fraction-container-name"]) :
+    variables.naming.size() > 0 ?
+    variables.containers.filter(c, c.of.name == variables.naming[0].name) :
     variables.containers.filter(c, c.list == "containers" && c.index == 0)
 - name: problems
   expression: >-
     [
     !variables.shares && "gpu-fraction-num-devices" in variables.annotations ?
-    "annotation gpu-fraction-num-devices needs gpu-fraction or gpu-memory" : "",
-    !variables.shares && variables.mps ?
-    "annotation mps needs gpu-fraction or gpu-memory" : "",
-    "gpu-fraction" in variables.annotations && "gpu-memory" in variables.annotations ?
-    "annotations gpu-fraction and gpu-memory exclude each other: remove one" : "",
+    ["annotation gpu-fraction-num-devices needs gpu-fraction or gpu-memory"] : [],
+    !variables.shares ? variables.mps.map(k, "annotation " + k + " needs gpu-fraction or gpu-memory") : [],
+    "gpu-fraction" in variables.annotations ? variables.amounts.map(a,
+    "annotations gpu-fraction and " + string(a.key) + " exclude each other: remove one") : [],
     "gpu-fraction" in variables.annotations && !variables.fraction.matches("^0?[.][0-9]{0,2}[1-9]0*$") ?
-    "annotation gpu-fraction is '" + {{ include "tranche.cel.shown" "variables.fraction" }} + "', and it must be above 0, below 1 and have at most three decimals, as in 0.5" : "",
+    ["annotation gpu-fraction is '" + {{ include "tranche.cel.shown" "variables.fraction" }} + "', and it must be above 0, below 1 and have at most three decimals, as in 0.5"] : [],
     "gpu-memory" in variables.annotations && !(variables.memory.matches("^0*[1-9][0-9]{0,6}$") && variables.memory.size() <= 12 && int(variables.memory) <= 1048576) ?
-    "annotation gpu-memory is '" + {{ include "tranche.cel.shown" "variables.memory" }} + "', and it must be a whole number of MiB from 1 to 1048576, as in 2000" : "",
+    ["annotation gpu-memory is '" + {{ include "tranche.cel.shown" "variables.memory" }} + "', and it must be a whole number of MiB from 1 to 1048576, as in 2000"] : [],
+    variables.amounts.filter(a, a.key != "gpu-memory" && a.mib == 0).map(a,
+    "annotation " + string(a.key) + " is '" + {{ include "tranche.cel.shown" "variables.annotations[string(a.key)]" }} + "', and it must be an amount from 1Mi to 1Ti, as in 8Gi or 7680Mi"),
+    variables.amounts.all(a, a.mib > 0) ? variables.amounts.filter(a, a.mib != variables.amounts[0].mib).map(a,
+    "annotation " + string(a.key) + " is '" + variables.annotations[string(a.key)] + "', and " + string(variables.amounts[0].key) + " '" + variables.annotations[string(variables.amounts[0].key)] + "': request and limit of a share are the same amount: write the same, or remove one") : [],
     !(variables.devices.matches("^[0-9]{1,2}$") && int(variables.devices) >= 1 && int(variables.devices) <= 16) ?
-    "annotation gpu-fraction-num-devices is '" + {{ include "tranche.cel.shown" "variables.devices" }} + "', and it must be from 1 to 16" : "",
-    variables.shares && variables.mps && variables.devices != "1" ?
-    "annotation mps with more than one device: a process can use one MPS daemon only" : "",
-    variables.shares && !(variables.annotations[?"kai.scheduler/gpu-compute-sharing-mode"].orValue("") in ["", "time-slicing"]) ?
-    "annotation kai.scheduler/gpu-compute-sharing-mode is '" + {{ include "tranche.cel.shown" "variables.annotations[?\"kai.scheduler/gpu-compute-sharing-mode\"].orValue(\"\")" }} + "': remove it, and write mps: \"true\" for GPUs that are shared by MPS" : "",
-    variables.shares && variables.chosen.size() == 0 ?
-    "annotation gpu-fraction-container-name names '" + {{ include "tranche.cel.shown" "variables.annotations[?\"gpu-fraction-container-name\"].orValue(\"\")" }} + "', and the pod has no such container" : "",
+    ["annotation gpu-fraction-num-devices is '" + {{ include "tranche.cel.shown" "variables.devices" }} + "', and it must be from 1 to 16"] : [],
+    variables.shares && variables.devices != "1" ? variables.mps.map(k,
+    "annotation " + k + " with more than one device: a process can use one MPS daemon only") : [],
+    variables.shares ? variables.modes.filter(k, !(variables.annotations[k] in ["time-slicing", "sm-sharing"])).map(k,
+    "annotation " + k + " is '" + {{ include "tranche.cel.shown" "variables.annotations[k]" }} + "', and it must be time-slicing or sm-sharing") : [],
+    variables.mps.size() > 0 ? variables.modes.filter(k, variables.annotations[k] == "time-slicing").map(k,
+    "annotation " + k + " is 'time-slicing', and " + variables.mps[0] + " asks for MPS: remove one") : [],
+    variables.naming.exists(n, n.name != variables.naming[0].name) ?
+    ["annotation " + variables.naming[0].key + " names container '" + {{ include "tranche.cel.shown" "variables.naming[0].name" }} + "', and other annotations name another: only one container of a pod can have a part of a GPU by annotations: remove those of the others, or write claims"] : [],
+    variables.shares && variables.chosen.size() == 0 && variables.naming.size() > 0 ?
+    ["annotation " + variables.naming[0].key + " names '" + {{ include "tranche.cel.shown" "variables.naming[0].name" }} + "', and the pod has no such container"] : [],
     variables.shares && variables.containers.exists(c, "nvidia.com/gpu" in c.of.?resources.?limits.orValue({})) ?
-    "the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit: remove one" : ""
-    ].filter(m, m != "") + variables.untranslated
+    ["the pod asks for a part of a GPU by an annotation and for nvidia.com/gpu by a limit: remove one"] : [],
+    variables.untranslated
+    ].flatten()
 - name: template
   expression: >-
     "tranche-" + ("gpu-fraction" in variables.annotations ?
     "fraction-" + string(int((variables.fraction.substring(variables.fraction.indexOf(".") + 1) + "00").substring(0, 3))) :
-    "memory-" + string(int(variables.memory)) + "mi") +
-    (int(variables.devices) > 1 ? "-x" + string(int(variables.devices)) : "") + (variables.mps ? "-mps" : "")
+    "memory-" + string(int(variables.amounts[0].mib)) + "mi") +
+    (int(variables.devices) > 1 ? "-x" + string(int(variables.devices)) : "") + (variables.mps.size() > 0 ? "-mps" : "")
 - name: foreignClaim
   expression: >-
     variables.shares && variables.problems.size() == 0 && object.spec.?resourceClaims.orValue([]).exists(c,

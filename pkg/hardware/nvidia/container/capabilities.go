@@ -1,7 +1,9 @@
 package container
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,6 +35,22 @@ func (f *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error)
 		nodes = append(nodes, node)
 	}
 	return nodes, nil
+}
+
+// monitorNode returns the capability node that lets NVML tell about the instances of all GPUs, those
+// that are created later included (MIG User Guide, "Device Nodes and Capabilities"). A driver without
+// MIG has none.
+func (f *Files) monitorNode() ([]*cdispecs.DeviceNode, error) {
+	const file = "driver/nvidia/capabilities/mig/monitor"
+	if _, err := os.Stat(f.proc(file)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	major, err := f.deviceMajor(capsDevices)
+	if err != nil {
+		return nil, err
+	}
+	node, err := f.capabilityNode(file, major)
+	return []*cdispecs.DeviceNode{node}, err
 }
 
 // capabilityNode reads a capability file of the driver ("DeviceFileMinor: 30",

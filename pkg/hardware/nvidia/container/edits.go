@@ -146,6 +146,17 @@ func (f *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 	return &edits, nil
 }
 
+// Monitor returns the device nodes of the GPU, and what it takes to watch all its instances.
+func (f *Files) Monitor(g *session.GPU) (*cdispecs.ContainerEdits, error) {
+	edits, err := f.GPU(g)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := f.monitorNode()
+	edits.DeviceNodes = append(edits.DeviceNodes, nodes...)
+	return edits, err
+}
+
 // Instance returns the device node of the GPU, and the capability nodes of one of its
 // compute instances, which give access to it and to no other. These are looked up by the
 // ids of the instance, because what nvcdi returns for a MIG device that was just created

@@ -112,6 +112,16 @@ func TestEditsOfAWholeGPU(t *testing.T) {
 	}
 }
 
+// Whoever may use mig/monitor sees the instances of all GPUs, those that are created later included.
+func TestEditsOfAMonitor(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	m.Made(m.Placement("1g.10gb", 6))
+	edits := editsOf(m, gpu.Monitor(m.GPUs()[0].PCIAddress))
+	assert.Equal(t, []string{"/dev/nvidia-caps/nvidia-cap2", "/dev/nvidia0"}, paths(edits))
+	require.NoError(t, os.Remove(filepath.Join(m.Root, "proc/driver/nvidia/capabilities/mig/monitor")))
+	assert.Equal(t, []string{"/dev/nvidia0"}, paths(editsOf(m, gpu.Monitor(m.GPUs()[0].PCIAddress))), "a driver without MIG")
+}
+
 func TestEditsOfAPartition(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	a, b := m.Placement("1g.10gb", 6), m.Placement("1g.10gb", 5)

@@ -82,7 +82,7 @@ func (o *options) serves() (bool, error) {
 
 // remove removes the machine.
 func (o *options) remove() error {
-	if err := o.detach(); err != nil {
+	if err := errors.Join(o.unmountGroups(), o.detach()); err != nil {
 		return err
 	}
 	return os.RemoveAll(o.root)
@@ -163,6 +163,11 @@ func (o *options) installNVIDIA(inv *models.Inventory) error {
 	if err != nil {
 		return err
 	}
+	if branch >= firstWithLimits && len(inv.AMD) == 0 { // whose files take the place of sys
+		if err := o.mountGroups(); err != nil {
+			return err
+		}
+	}
 	_, err = nvdriver.New(inv, nvdriver.Options{
 		Root: o.root, Seed: o.node, Tools: o.program, Library: o.library,
 		Libraries: map[string]string{
@@ -171,6 +176,41 @@ func (o *options) installNVIDIA(inv *models.Inventory) error {
 		},
 	})
 	return err
+}
+
+// firstWithLimits is the first branch of NVIDIA's driver that limits memory by control group.
+const firstWithLimits = 615
+
+// mountGroups mounts the kernel's control groups of cgroup v2 into the machine. The node may have them
+// elsewhere than the driver expects, beside those of cgroup v1.
+func (o *options) mountGroups() error {
+	if o.hasGroups() {
+		return nil
+	}
+	groups := nvdriver.Groups(o.root)
+	if err := os.MkdirAll(groups, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("cgroup2", groups, "cgroup2", 0, ""); err != nil {
+		return fmt.Errorf("mount cgroup v2 at %s: %w", groups, err)
+	}
+	return nil
+}
+
+// unmountGroups undoes mountGroups. What is below belongs to the kernel and must not be removed.
+func (o *options) unmountGroups() error {
+	if !o.hasGroups() {
+		return nil
+	}
+	if err := unix.Unmount(nvdriver.Groups(o.root), unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the control groups of %s: %w", o.root, err)
+	}
+	return nil
+}
+
+func (o *options) hasGroups() bool {
+	var now unix.Statfs_t
+	return unix.Statfs(nvdriver.Groups(o.root), &now) == nil && now.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
 // libraryVersion is that of the driver whose library is installed.

@@ -1,0 +1,135 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+)
+
+// firstWithLimits is the first branch of the driver that limits memory by control group.
+const firstWithLimits = "R615"
+
+// limitRounding is by how much the driver may round a limit up, in bytes: a large page of a GPU.
+const limitRounding = 2 << 20
+
+// SetMemoryLimit implements hardware.Driver. Only the hard limit is set. A soft limit would guarantee
+// memory that others cannot have anyway, since the shares of a GPU are no more than its memory; the
+// driver never takes it back from the groups above when a group is removed, and it lets MPS end
+// programs of others.
+//
+// The driver counts in one of two ways (NVIDIA, MPS v3 Memory Partitioning). By the kernel's controller
+// dmem, each group that the controller is enabled for has a limit of its own, which programs take for
+// the size of the GPU, so the groups below get the same. Otherwise memory counts for the nearest group
+// with a limit alone, so they must have none.
+func (d *Driver) SetMemoryLimit(ctx context.Context, pciAddress, group string, bytes int64) error {
+	_, err := onGPU(ctx, d, pciAddress, func(h *handle) (struct{}, error) { return struct{}{}, h.limitMemory(group, bytes) })
+	return err
+}
+
+func (h *handle) limitMemory(group string, bytes int64) error {
+	if err := h.checkMemoryLimits(); err != nil {
+		return err
+	}
+	below, err := groupsWithLimits(group)
+	if err != nil {
+		return err
+	}
+	// The groups below first: they must not have more when the group has less.
+	for _, folder := range append(below, group) {
+		if err := h.setMemoryLimit(folder, bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *handle) setMemoryLimit(group string, bytes int64) error {
+	hard := uint64(nvml.DEVICE_MEMORY_LIMIT_MAX)
+	if bytes > 0 {
+		hard = uint64(bytes)
+	}
+	err := session.Tell(h.Task, "DeviceSetMemoryLimits_v1", func() nvml.Return { return h.Device.SetMemoryLimits_v1(group, 0, hard) })
+	switch {
+	case errors.Is(err, nvml.ERROR_OPERATING_SYSTEM):
+		return fmt.Errorf("GPU %s: control group %s cannot be opened, so the driver cannot limit its memory: is cgroup v2 mounted there? %w", h.PCIAddress, group, err)
+	case errors.Is(err, nvml.ERROR_NOT_FOUND):
+		return fmt.Errorf("GPU %s: the kernel's controller dmem is not enabled for control group %s, so its memory cannot be limited: %w", h.PCIAddress, group, err)
+	case session.Unsupported(err):
+		return fmt.Errorf("GPU %s: the driver does not limit memory by control group: %w: %w", h.PCIAddress, gpu.ErrNotSupported, err)
+	case err != nil:
+		return fmt.Errorf("limit the memory of control group %s to %d MiB: %w", group, bytes/gpu.MiB, err)
+	}
+	now, err := h.memoryLimit(group)
+	if err != nil {
+		return err
+	}
+	if bytes > 0 && (now.Bytes == 0 || now.Bytes > bytes+limitRounding) {
+		return fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and the driver reports %s: does the group use %d MiB already?",
+			h.PCIAddress, group, bytes/gpu.MiB, describeLimit(now), now.Used/gpu.MiB)
+	}
+	return nil
+}
+
+func describeLimit(l gpu.MemoryLimit) string {
+	if l.Bytes == 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("a limit of %d MiB", l.Bytes/gpu.MiB)
+}
+
+// groupsWithLimits returns the groups below one that have a limit of their own by the kernel's
+// controller.
+func groupsWithLimits(group string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(group, "*/dmem.max"))
+	if err != nil {
+		return nil, fmt.Errorf("list the control groups below %s: %w", group, err)
+	}
+	for i := range files {
+		files[i] = filepath.Dir(files[i])
+	}
+	return files, nil
+}
+
+// MemoryLimit implements hardware.Driver.
+func (d *Driver) MemoryLimit(ctx context.Context, pciAddress, group string) (gpu.MemoryLimit, error) {
+	return onGPU(ctx, d, pciAddress, func(h *handle) (gpu.MemoryLimit, error) {
+		if err := h.checkMemoryLimits(); err != nil {
+			return gpu.MemoryLimit{}, err
+		}
+		return h.memoryLimit(group)
+	})
+}
+
+// memoryLimit reads the limit of a group. The driver's answer that there is none is not the same in all
+// cases: NOT_FOUND by nvml.h, NOT_SUPPORTED by the source of 615, or the highest number.
+func (h *handle) memoryLimit(group string) (gpu.MemoryLimit, error) {
+	limits, err := session.Ask(h.Task, "DeviceGetMemoryLimits_v1", func() (nvml.MemoryLimits_v1, nvml.Return) {
+		return h.Device.GetMemoryLimits_v1(group)
+	})
+	if errors.Is(err, nvml.ERROR_NOT_FOUND) || session.Unsupported(err) {
+		return gpu.MemoryLimit{}, nil
+	}
+	if err != nil {
+		return gpu.MemoryLimit{}, fmt.Errorf("read the memory limit of control group %s: %w", group, err)
+	}
+	limit := gpu.MemoryLimit{Used: int64(min(limits.CurrentUsed, math.MaxInt64))} //nolint:gosec // it fits
+	if limits.HardLimit <= math.MaxInt64 {
+		limit.Bytes = int64(limits.HardLimit)
+	}
+	return limit, nil
+}
+
+// checkMemoryLimits fails with gpu.ErrNotSupported if the library has no limits, and in MIG mode.
+func (h *handle) checkMemoryLimits() error {
+	if !h.Has("nvmlDeviceSetMemoryLimits_v1") || !h.Has("nvmlDeviceGetMemoryLimits_v1") {
+		return fmt.Errorf("GPU %s: its driver is older than %s, the first that limits memory by control group: %w", h.PCIAddress, firstWithLimits, gpu.ErrNotSupported)
+	}
+	return h.refuseMIG("limit memory by control group")
+}

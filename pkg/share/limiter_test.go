@@ -1,0 +1,285 @@
+package share_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hook"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/share"
+)
+
+// UIDs of pods.
+const (
+	web   types.UID = "3f0f0d6e-52f4-4c4b-9a0e-6d3b0f2f0a11"
+	batch types.UID = "11111111-2222-3333-4444-555555555555"
+	own   types.UID = "99999999-2222-3333-4444-555555555555"
+)
+
+// limiting is a driver that limits memory, and what it limits.
+type limiting struct {
+	hardware.Driver
+	mu     sync.Mutex
+	limits map[string]int64
+	used   map[string]int64
+	err    error
+	tried  int
+}
+
+func key(pciAddress, group string) string { return pciAddress + " " + filepath.Base(group) }
+
+func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, bytes int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tried++
+	if d.err != nil {
+		return d.err
+	}
+	if d.used[key(pciAddress, group)] > bytes && bytes > 0 {
+		return errors.New("it uses more")
+	}
+	if d.limits[key(pciAddress, group)] = bytes; bytes == 0 {
+		delete(d.limits, key(pciAddress, group))
+	}
+	return nil
+}
+
+func (d *limiting) MemoryLimit(_ context.Context, pciAddress, group string) (gpu.MemoryLimit, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return gpu.MemoryLimit{Bytes: d.limits[key(pciAddress, group)]}, d.err
+}
+
+// limits is a node with a Limiter.
+type limits struct {
+	*share.Limiter
+	t       *testing.T
+	driver  *limiting
+	records []ledger.Record
+	// joins is the pod that the API server adds to the first claim when it is asked.
+	joins  types.UID
+	loadID string
+	events *telemetry.Events
+	api    *fake.Clientset
+}
+
+func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
+	t.Helper()
+	l := &limits{t: t, driver: &limiting{limits: map[string]int64{}, used: map[string]int64{}}, loadID: "load", api: fake.NewClientset()}
+	var err error
+	l.events, err = telemetry.OpenEvents(t.Context(), l.api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
+	require.NoError(t, err)
+	c := share.LimiterConfig{
+		Driver:  func(string) (hardware.Driver, error) { return l.driver, nil },
+		LoadID:  func(string) string { return l.loadID },
+		Records: func(context.Context) []ledger.Record { return l.records },
+		UpdatePods: func(context.Context, ledger.ClaimRef) error {
+			if l.joins != "" {
+				l.records[0].Pods = append(l.records[0].Pods, ledger.Pod{Name: "late", UID: l.joins})
+			}
+			return nil
+		},
+		Groups: t.TempDir(), OwnPod: own, Events: l.events, Metrics: telemetry.NewMetrics("node-a", func() []ledger.Record { return l.records }),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	l.Limiter = share.NewLimiter(c)
+	return l
+}
+
+// start makes the group of a container of a pod, and asks for its limit.
+func (l *limits) start(claim string, d ledger.Device, pod types.UID, container string) error {
+	l.t.Helper()
+	group := "/kubepods/pod" + string(pod) + "/" + container
+	require.NoError(l.t, os.MkdirAll(filepath.Join(l.Groups, group), 0o750))
+	return l.Limit(l.t.Context(), hook.Request{Claim: claim, Device: d.Key(), Group: group})
+}
+
+// holds adds a prepared claim of pods.
+func (l *limits) holds(uid types.UID, pods []types.UID, devices ...ledger.Device) {
+	r := ledger.Record{Claim: ledger.ClaimRef{UID: uid, Namespace: "team", Name: string(uid)}, State: ledger.Prepared, Devices: devices}
+	for _, pod := range pods {
+		r.Pods = append(r.Pods, ledger.Pod{Name: string(pod[:8]), UID: pod})
+	}
+	l.records = append(l.records, r)
+}
+
+// inForce are the limits in MiB, by GPU and pod.
+func (l *limits) inForce() map[string]int64 {
+	mib := map[string]int64{}
+	for k, bytes := range l.driver.limits {
+		mib[k] = bytes >> 20
+	}
+	return mib
+}
+
+const (
+	webOn0   = "0000:01:00.0 pod" + string(web)
+	batchOn0 = "0000:01:00.0 pod" + string(batch)
+)
+
+func TestLimit(t *testing.T) {
+	l := newLimits(t)
+	first, second := device(0, byKernel, memory(1)), device(0, byKernel, memory(2))
+	second.ShareID = "second"
+	other := device(1, byKernel, memory(4))
+	l.holds("a", []types.UID{web}, first, second, other)
+	require.NoError(t, l.start("a", first, web, "init"))
+	assert.Equal(t, map[string]int64{webOn0: 3 << 10}, l.inForce(), "two shares of a GPU are added up")
+	require.NoError(t, l.start("a", second, web, "main"), "another container of the pod")
+	require.NoError(t, l.start("a", other, web, "main"))
+	want := map[string]int64{webOn0: 3 << 10, "0000:02:00.0 pod" + string(web): 4 << 10}
+	assert.Equal(t, want, l.inForce())
+	l.holds("b", []types.UID{web}, first)
+	require.NoError(t, l.start("b", first, web, "side"), "another claim of the pod")
+	want[webOn0] = 4 << 10
+	assert.Equal(t, want, l.inForce())
+}
+
+// Nothing but the ledger says who may have what.
+func TestLimitRefuses(t *testing.T) {
+	d, plainShare := device(0, byKernel, memory(1)), device(1, plain, memory(1))
+	for name, tt := range map[string]struct {
+		claim  string
+		device ledger.Device
+		pod    types.UID
+		err    string
+	}{
+		"no such claim":       {"x", d, web, "claim x is not prepared on this node"},
+		"not prepared yet":    {"b", d, web, "claim b is not prepared on this node"},
+		"another device":      {"a", device(3, byKernel, memory(1)), web, "claim team/a has no share"},
+		"a share without":     {"a", plainShare, web, "claim team/a has no share"},
+		"another pod":         {"a", d, batch, "claim team/a is not reserved for pod " + string(batch)},
+		"a group of no pod":   {"a", d, "x", "is in none of a pod"},
+		"driver without call": {"a", d, web, "scripted failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimits(t)
+			l.holds("a", []types.UID{web}, d, plainShare)
+			l.holds("b", []types.UID{web}, d)
+			l.records[1].State = ledger.Preparing
+			if name == "driver without call" {
+				l.driver.err = errScripted
+			}
+			require.ErrorContains(t, l.start(tt.claim, tt.device, tt.pod, "c"), tt.err)
+			assert.Empty(t, l.inForce())
+		})
+	}
+}
+
+// All pods of a claim together have no more than the claim.
+func TestPodsShareAClaim(t *testing.T) {
+	l := newLimits(t)
+	d := device(0, byKernel, memory(4))
+	l.holds("a", []types.UID{web}, d)
+	require.NoError(t, l.start("a", d, web, "c"))
+	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
+
+	l.joins = batch
+	l.driver.used[webOn0] = 3 * gib
+	err := l.start("a", d, batch, "c")
+	require.ErrorContains(t, err, "pod team/3f0f0d6e on GPU gpu-0000-01-00-0 shares the claim and must have less memory before another pod can start, which is retried: it uses more")
+	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
+	l.driver.used[webOn0] = 2 * gib
+	require.NoError(t, l.start("a", d, batch, "c"))
+	assert.Equal(t, map[string]int64{webOn0: 2 << 10, batchOn0: 2 << 10}, l.inForce())
+
+	// After a restart, the plugin does not know what is in force.
+	again := newLimits(t, func(c *share.LimiterConfig) { c.Groups = l.Groups })
+	again.records, again.driver = l.records, l.driver
+	l.driver.limits[webOn0] = 4 * gib
+	require.NoError(t, again.start("a", d, batch, "c"))
+	assert.Equal(t, map[string]int64{webOn0: 2 << 10, batchOn0: 2 << 10}, l.inForce())
+}
+
+// What others remove is set again and reported; a plugin that starts sets all.
+func TestCheckOfLimits(t *testing.T) {
+	l := newLimits(t)
+	d := device(0, byKernel, memory(4))
+	l.Check(t.Context())
+	l.holds("a", []types.UID{web, batch}, d)
+	require.NoError(t, os.MkdirAll(filepath.Join(l.Groups, "kubepods/pod"+string(web)), 0o750))
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 2 << 10}, l.inForce(), "before the first start of a container, as after a restart of the plugin")
+	l.driver.tried = 0
+	l.Check(t.Context())
+	assert.Zero(t, l.driver.tried, "it is in force")
+
+	delete(l.driver.limits, webOn0)
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 2 << 10}, l.inForce())
+	l.driver.err = errScripted
+	l.Check(t.Context())
+	l.Check(t.Context())
+	l.driver.err = nil
+	l.driver.limits, l.loadID = map[string]int64{}, "another"
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 2 << 10}, l.inForce(), "the driver was reloaded")
+	notes := map[string][]string{}
+	require.Eventually(t, func() bool {
+		list, err := l.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		clear(notes)
+		for _, e := range list.Items {
+			notes[e.Reason] = append(notes[e.Reason], e.Note)
+		}
+		return assert.NoError(t, err) && len(list.Items) == 2
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Equal(t, map[string][]string{
+		"ShareLimitRestored": {"The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0 was set again, because the limit was removed; other programs on the node and resets of the GPU do that"},
+		"ShareLimitFailed":   {"The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0, 2048 MiB, is not in force, which is retried: scripted failure"},
+	}, notes)
+
+	l.records = nil
+	l.Check(t.Context())
+	assert.Empty(t, l.inForce(), "the claim was released")
+}
+
+// It is tried whether the driver limits memory, with the plugin's own pod.
+func TestWorks(t *testing.T) {
+	g := &gpu.GPU{PCIAddress: "0000:01:00.0", Memory: 80 * gib}
+	l := newLimits(t)
+	require.ErrorContains(t, l.Works(t.Context(), g), "the control group of the plugin's own pod")
+	require.NoError(t, os.MkdirAll(filepath.Join(l.Groups, "kubepods/pod"+string(own)), 0o750))
+	require.ErrorContains(t, l.Works(t.Context(), g), "own pod", "not at once again")
+	assert.NotEmpty(t, l.WhyNot())
+	l.loadID = "another"
+	require.NoError(t, l.Works(t.Context(), g))
+	assert.Empty(t, l.WhyNot())
+	assert.Empty(t, l.inForce(), "nothing is left")
+	tried := l.driver.tried
+	l.driver.err = gpu.ErrNotSupported
+	require.NoError(t, l.Works(t.Context(), g), "it has worked with this driver, and may be in MIG mode now")
+	assert.Equal(t, tried, l.driver.tried)
+	l.loadID = "third"
+	require.ErrorIs(t, l.Works(t.Context(), g), gpu.ErrNotSupported)
+	assert.Equal(t, tried, l.driver.tried, "nothing was changed")
+
+	for name, tt := range map[string]struct {
+		memory int64
+		change func(*share.LimiterConfig)
+	}{
+		"no memory": {0, func(*share.LimiterConfig) {}},
+		"no hook":   {1, func(c *share.LimiterConfig) { c.NoHook = errScripted }},
+		"no driver": {1, func(c *share.LimiterConfig) { c.Driver = noDriver }},
+		"no groups": {1, func(c *share.LimiterConfig) { c.Groups = filepath.Join(c.Groups, "none") }},
+	} {
+		l := newLimits(t, tt.change)
+		require.Error(t, l.Works(t.Context(), &gpu.GPU{PCIAddress: "0000:01:00.0", Memory: tt.memory}), name)
+	}
+}

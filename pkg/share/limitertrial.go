@@ -1,0 +1,76 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+)
+
+// Works reports whether the kernel driver limits the memory of pods on a GPU: nil, or why it does not.
+// It tries that with the plugin's own pod, by a limit of all of the memory, until it works.
+func (l *Limiter) Works(ctx context.Context, g *gpu.GPU) error {
+	loadID := l.LoadID(g.PCIAddress)
+	l.mu.Lock()
+	last, tried := l.trials[g.PCIAddress]
+	l.mu.Unlock()
+	if tried && last.loadID == loadID && (last.err == nil || time.Now().Before(last.again)) {
+		return last.err
+	}
+	err := l.try(ctx, g)
+	if ctx.Err() != nil {
+		return err // the plugin is stopping
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trials[g.PCIAddress] = trial{loadID, err, time.Now().Add(trialInterval)}
+	return err
+}
+
+func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
+	ctx, cancel := context.WithTimeout(ctx, limitTimeout)
+	defer cancel()
+	driver, err := l.Driver(g.PCIAddress)
+	switch {
+	case err != nil:
+		return err
+	case l.NoHook != nil:
+		return l.NoHook
+	case g.Memory == 0:
+		return fmt.Errorf("GPU %s does not report its memory", g.Name())
+	}
+	// What most drivers answer, before the control groups are read.
+	if _, err := driver.MemoryLimit(ctx, g.PCIAddress, l.Groups); errors.Is(err, gpu.ErrNotSupported) {
+		return err
+	}
+	groups, err := inventory.PodGroups(l.Groups)
+	if err != nil {
+		return err
+	}
+	own := groups[l.OwnPod]
+	if own == "" {
+		return fmt.Errorf("the control group of the plugin's own pod (UID %q) is not in %s: is cgroup v2 mounted there?", l.OwnPod, l.Groups)
+	}
+	if err := driver.SetMemoryLimit(ctx, g.PCIAddress, own, g.Memory); err != nil {
+		return err
+	}
+	return driver.SetMemoryLimit(ctx, g.PCIAddress, own, 0)
+}
+
+// WhyNot says why the kernel driver does not limit the memory of pods, by the last trials, of the first
+// such GPU; empty if it does on all, or none was tried.
+func (l *Limiter) WhyNot() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, address := range slices.Sorted(maps.Keys(l.trials)) {
+		if err := l.trials[address].err; err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	// fenced is a block of commands in a README.
+	fenced = regexp.MustCompile("(?ms)^```\n(.*?)^```$")
+	// upgrade is a command that gives the release values that it has already (TestValuesOfDemos), watching
+	// one that has no end.
+	upgrade  = regexp.MustCompile(`(?m)^helm (.*\\\n)*.*\n`)
+	watching = regexp.MustCompile(`(?m)^.* --watch\n`)
+	// refused is a command that a README shows failing.
+	refused = regexp.MustCompile(`(?m)^(.*/refused/.*)$`)
+	// reading are commands after which the demo is as before; other commands are not.
+	reading = regexp.MustCompile(`^(#.*|kubectl (-n \S+ )?(wait|logs|get|describe|rollout status|tranche) ?.*|kubectl (-n \S+ )?apply -f (\S+).*| +\S.*)?$`)
+	// applied is a folder of demo/ that a command applies.
+	applied = regexp.MustCompile(`(?m)^kubectl .*apply .*-f (demo/[a-z0-9-]+)`)
+)
+
+// unscripted are demos whose READMEs cannot be run from beginning to end without a person, and why.
+var unscripted = map[string]string{
+	"amd-switch":       "a person waits between its steps",
+	"job":              "its image is not here",
+	"kueue":            "TestDemos installs Kueue in another way",
+	"notebook":         "its image is not here",
+	"plan":             "a person waits between its steps",
+	"profile-rollback": "it is for the cluster of make demo, on which it injects a fault",
+	"vectoradd":        "its image is not here",
+	"vllm":             "its image is not here",
+}
+
+// readme is what the README of a demo has one type, as a script. shows: it applies the demo's manifest and
+// only looks afterwards.
+func readme(t *testing.T, name string) (script string, shows bool) {
+	t.Helper()
+	for _, block := range fenced.FindAllStringSubmatch(fileText(filepath.Join(repository, "demo", name, "README.md")), -1) {
+		script += block[1]
+	}
+	script = watching.ReplaceAllString(upgrade.ReplaceAllString(script, ""), "")
+	require.Contains(t, script, "kubectl apply -f demo/"+name, "the README does not apply the demo")
+	shows = true
+	for line := range strings.Lines(script) {
+		shows = shows && reading.MatchString(strings.TrimSuffix(line, "\n")) && !refused.MatchString(line)
+	}
+	for _, match := range applied.FindAllStringSubmatch(script, -1) {
+		shows = shows && match[1] == "demo/"+name
+	}
+	script = refused.ReplaceAllString(script, "if $1; then echo 'it was not refused'; exit 1; fi")
+	return strings.ReplaceAll(script, " NODE ", " "+nodeA+" "), shows
+}
+
+// The commands of each README can be run, and a demo whose commands cannot is there still.
+func TestCommandsOfReadmes(t *testing.T) {
+	shown := 0
+	for name := range demoChecks {
+		script, shows := readme(t, name)
+		out, err := exec.CommandContext(t.Context(), "bash", "-nc", script).CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		if shows && unscripted[name] == "" {
+			shown++
+		}
+	}
+	assert.GreaterOrEqual(t, shown, 20, "most READMEs show a manifest")
+	for name := range unscripted {
+		assert.Contains(t, demoChecks, name)
+	}
+}
+
+// run runs a script in the repository's folder, where READMEs and demo/run.sh are meant to be run.
+func (s *suite) run(script string) string {
+	s.t.Helper()
+	command := s.command(s.ctx, "bash", "-xec", script)
+	command.Dir = repository
+	out, err := command.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	return string(out)
+}
+
+// READMEs that only show what a manifest does run in TestDemos. The others change nodes or end what they
+// began, and run here from beginning to end.
+func TestDemoReadmes(t *testing.T) {
+	s := startAtNight(t)
+	readmes, err := filepath.Glob(filepath.Join(repository, "demo", "*", "README.md"))
+	require.NoError(t, err)
+	// The cluster of make demo has no node with other NVIDIA GPUs.
+	s.kubectl("cordon", nodeB)
+	t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
+	for _, file := range readmes {
+		name := filepath.Base(filepath.Dir(file))
+		script, shows := readme(t, name)
+		if shows || unscripted[name] != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s := s.on(t)
+			s.unlabelAtEnd(nodeA)
+			s.unlabelAtEnd(nodeC)
+			t.Cleanup(func() {
+				for _, match := range applied.FindAllStringSubmatch(script, -1) {
+					s.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(repository, match[1]))
+				}
+			})
+			s.run(script)
+		})
+	}
+}
+
+// The script of `make demo` applies demos and shows what they see.
+func TestDemoScript(t *testing.T) {
+	s := startAtNight(t)
+	s.kubectl("cordon", nodeB)
+	t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
+	text, err := os.ReadFile(filepath.Join(repository, "demo", "run.sh"))
+	require.NoError(t, err)
+	demos := append(regexp.MustCompile(`(?m)^demos=\((.*)\)$`).FindStringSubmatch(string(text))[1:], "either-vendor")
+	t.Cleanup(func() {
+		for _, name := range strings.Fields(strings.Join(demos, " ")) {
+			s.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(repository, "demo", name))
+		}
+	})
+	out := s.run("CLUSTER_DIR=" + s.cluster + " demo/run.sh")
+	for _, part := range []string{"container main of pod whole-gpu sees", "TRANCHE_DEVICE", "── kubectl tranche", "The cluster is up"} {
+		assert.Contains(t, out, part)
+	}
+}

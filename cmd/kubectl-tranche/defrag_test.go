@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -117,7 +118,8 @@ func TestDefragWithoutRights(t *testing.T) {
 		forbid(kube, resource, "")
 	}
 	require.NoError(t, r.run(t.Context()))
-	assert.Contains(t, out.String(), "Plans do not move pods of Jobs (you are not allowed to list jobs).")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Plans do not move pods that only the label of their namespace allows to move; plans do not move pods of Jobs; "+
+		"plans do not move pods with bound volumes (you are not allowed to list namespaces, jobs, persistentvolumes).")
 	assert.Contains(t, out.String(), "team-a/big: no plan (NotMovable).")
 	forbid(kube, "poddisruptionbudgets", "")
 	require.EqualError(t, r.run(t.Context()), "plans need objects of the whole cluster, and you are not allowed to list poddisruptionbudgets; ask a cluster administrator to run this command")

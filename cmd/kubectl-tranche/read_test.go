@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "list ResourceSlices: resourceslices is forbidden"},
 		"an old cluster":       {fails: fails{"resourceslices": apierrors.NewNotFound(schema.GroupResource{}, "")}, err: "Kubernetes 1.36 or later"},
 		"not only rights":      {fails: fails{"resourceclaims": errors.New("etcd is away")}, err: "list ResourceClaims: etcd is away"},
-		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "The states of nodes are not shown (you are not allowed to list nodes)."},
+		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "Which class requests which GPUs, and what waits for them, is not known; the states of nodes are not shown; pods that wait for an extended resource are not shown (you are not allowed to list deviceclasses, nodes, pods)."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := newFake()

@@ -36,7 +36,7 @@ func podIn(namespace, name string) *corev1.Pod {
 
 func whyFake() *fake.Clientset {
 	return fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"), podIn("team-a", "p"), podIn("team-a", "p-1"),
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}},
 		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}})
 }
 
@@ -73,8 +73,7 @@ func TestWhyReadsWhatIsTranslated(t *testing.T) {
 		}}
 	}
 	for _, o := range []runtime.Object{
-		pod, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}},
-		binding("a", "kai"), binding("b", ""), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
+		pod, binding("a", "kai"), binding("b", ""), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
 	} {
 		require.NoError(t, client.Tracker().Add(o))
 	}
@@ -149,6 +148,14 @@ func TestWhyWithoutThePod(t *testing.T) {
 	in := reading(whyFake()).absent(t.Context(), "p")
 	assert.Len(t, in.Pods, 2)
 	assert.Len(t, in.Events, 1)
+	assert.False(t, in.NoNamespace)
+	nowhere := reading(whyFake())
+	nowhere.namespace = "team-x"
+	e, err := nowhere.explainPod(t.Context(), "p")
+	require.NoError(t, err)
+	assert.Equal(t, "There is no namespace team-x.", e.Summary)
+	_, err = nowhere.explainOwner(t.Context(), target{why.KindJob, "", "nightly"})
+	require.ErrorContains(t, err, "there is no namespace team-x")
 
 	client := whyFake()
 	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })

@@ -15,6 +15,8 @@ import (
 func (r *whyReader) explainOwner(ctx context.Context, t target) (*why.OwnerExplanation, error) {
 	in, err := r.readOwner(ctx, t)
 	switch {
+	case apierrors.IsNotFound(err) && r.noNamespace(ctx):
+		return nil, fmt.Errorf("there is no namespace %s: %w", r.namespace, err)
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no %s %s in the namespace %s: %w", t.kind, t.name, r.namespace, err)
 	case apierrors.IsForbidden(err):

@@ -18,7 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // whyReader reads what explains pods of a namespace. What it has read it keeps for the next pod.
@@ -72,7 +72,7 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 	if len(why.MissingTemplates(pod, in.Templates)) > 0 {
 		r.readTranslation(ctx, &in)
 	}
-	if len(fit.Volumes(pod, fit.Storage{})) > 0 {
+	if len(demand.Volumes(pod, demand.Storage{})) > 0 {
 		r.readStorage(ctx, &in)
 	}
 	if why.WaitsForClaims(pod) {
@@ -156,7 +156,7 @@ func (r *whyReader) readTranslation(ctx context.Context, in *why.Input) {
 func (r *whyReader) readStorage(ctx context.Context, in *why.Input) {
 	readInto(ctx, r, r.namespace, &in.Storage.Claims, &in.Unread, why.ResourceVolumeClaims)
 	readInto(ctx, r, "", &in.Storage.Classes, &in.Unread, why.ResourceStorageClasses)
-	for _, v := range fit.Volumes(in.Pod, in.Storage) {
+	for _, v := range demand.Volumes(in.Pod, in.Storage) {
 		if v.PV == "" {
 			continue
 		}
@@ -190,5 +190,12 @@ func (r *whyReader) absent(ctx context.Context, name string) why.AbsentInput {
 	readInto(ctx, r, r.namespace, &in.Events, &in.Unread, why.ResourceEvents)
 	// Without the right to list pods there are no others to propose.
 	in.Pods, _ = read.All[corev1.Pod](ctx, r, r.namespace)
+	in.NoNamespace = len(in.Pods) == 0 && r.noNamespace(ctx)
 	return in
+}
+
+// noNamespace reports whether the namespace is known not to exist.
+func (r *whyReader) noNamespace(ctx context.Context) bool {
+	_, err := r.Kubernetes.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -44,7 +45,7 @@ func (p *Planner) impossible(ctx context.Context, pod *corev1.Pod) *Refusal {
 	if refusal != nil {
 		return nil
 	}
-	d := fit.DemandOf(fit.Input{Pod: pod, Classes: p.in.Classes, Storage: p.storageOf(pod)})
+	d := demand.Of(demand.Input{Pod: pod, Classes: p.in.Classes, Storage: p.storageOf(pod)})
 	d.Unallocated = waiting.claims
 	if p.model == nil {
 		p.model = fit.NewModel(p.in.Objects, false)

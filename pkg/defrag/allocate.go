@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 type (
@@ -63,7 +63,7 @@ func (p *Planner) matchesOf(claims []*resourceapi.ResourceClaim) map[*cluster.De
 
 // matches reports whether a device satisfies one of the choices. It may, if a selector fails or ctx has
 // ended: the allocator then returns an error of its own. known caches the answers.
-func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []fit.Choice, known map[*cluster.Device]bool) bool {
+func (p *Planner) matches(ctx context.Context, d *cluster.Device, choices []demand.Choice, known map[*cluster.Device]bool) bool {
 	if ok, found := known[d]; found {
 		return ok
 	}

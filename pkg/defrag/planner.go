@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -27,7 +28,7 @@ type Input struct {
 	// Jobs tell whether a Job replaces an evicted pod. Pods whose Job is not here are not moved.
 	Jobs []batchv1.Job
 	// Storage has the objects behind volumes. Pods whose volumes are not here are not moved.
-	Storage fit.Storage
+	Storage demand.Storage
 }
 
 // Options limit a plan.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // podInfo is a pod with what it needs of a node.
@@ -61,7 +61,7 @@ func (p *Planner) addExtended(pod *podInfo) {
 	}
 	bare := pod.DeepCopy()
 	bare.Spec.ResourceClaims, bare.Spec.NodeName, bare.Status = nil, "", corev1.PodStatus{}
-	d := fit.DemandOf(fit.Input{Pod: bare, Classes: p.in.Classes})
+	d := demand.Of(demand.Input{Pod: bare, Classes: p.in.Classes})
 	for _, c := range d.Unallocated {
 		c.Name, c.UID = pod.Name+"-extended-resources", pod.UID+"/extended-resources"
 		pod.claims = append(pod.claims, c)
@@ -84,9 +84,9 @@ func (p *Planner) addVolumes(pod *podInfo) string {
 			return fmt.Sprintf("its volume %s is a hostPath", v.Name)
 		}
 	}
-	for _, v := range fit.Volumes(pod.Pod, p.storageOf(pod.Pod)) {
+	for _, v := range demand.Volumes(pod.Pod, p.storageOf(pod.Pod)) {
 		switch {
-		case v.State != fit.VolumeReady || v.PV != "" && !v.NodesKnown:
+		case v.State != demand.VolumeReady || v.PV != "" && !v.NodesKnown:
 			return fmt.Sprintf("its volume %s is not ready, or the nodes that can access it are not known", v.Name)
 		case v.Nodes != nil:
 			selector, err := nodeaffinity.NewNodeSelector(v.Nodes)
@@ -100,8 +100,8 @@ func (p *Planner) addVolumes(pod *podInfo) string {
 }
 
 // storageOf has the objects behind the volumes of one pod: a cluster has very many others.
-func (p *Planner) storageOf(pod *corev1.Pod) fit.Storage {
-	s := fit.Storage{Classes: p.in.Storage.Classes}
+func (p *Planner) storageOf(pod *corev1.Pod) demand.Storage {
+	s := demand.Storage{Classes: p.in.Storage.Classes}
 	if p.in.Storage.Claims == nil {
 		return s
 	}
@@ -142,7 +142,7 @@ func unsupportedConstraint(pod *podInfo) string {
 		return "it has required podAntiAffinity"
 	case slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, mustSpread):
 		return "it has topologySpreadConstraints with DoNotSchedule"
-	case slices.ContainsFunc(fit.Containers(pod.Pod), usesHostPort):
+	case slices.ContainsFunc(demand.Containers(pod.Pod), usesHostPort):
 		return "it uses host ports"
 	}
 	return ""

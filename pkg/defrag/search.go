@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Plan finds which pods to move so that a waiting pod fits. If there is no plan, the error is a
@@ -124,7 +124,7 @@ func (s *search) candidatesOn(ctx context.Context, n *nodeInfo) ([]candidate, er
 }
 
 // candidatesByDevice finds a candidate for each device that satisfies one of the choices.
-func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []fit.Choice) (out []candidate) {
+func (s *search) candidatesByDevice(ctx context.Context, n *nodeInfo, choices []demand.Choice) (out []candidate) {
 	known := s.matchesOf(s.waiting.claims)
 	for _, pool := range n.pools {
 		for _, d := range pool.Devices {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // waiting describes a pod that waits for devices.
@@ -75,22 +75,22 @@ func (p *Planner) checkClasses(ctx context.Context, pod *podInfo) *Refusal {
 }
 
 // choices returns what would satisfy the requests of claims.
-func choices(claims []*resourceapi.ResourceClaim) (out []fit.Choice) {
+func choices(claims []*resourceapi.ResourceClaim) (out []demand.Choice) {
 	for _, c := range claims {
 		for _, r := range c.Spec.Devices.Requests {
-			out = slices.Concat(out, fit.Choices(r))
+			out = slices.Concat(out, demand.Choices(r))
 		}
 	}
 	return out
 }
 
 // oneDevice returns the choices of a pod that requests one device, nil if it requests more.
-func (pod *podInfo) oneDevice() []fit.Choice {
+func (pod *podInfo) oneDevice() []demand.Choice {
 	if len(pod.claims) != 1 || len(pod.claims[0].Spec.Devices.Requests) != 1 {
 		return nil
 	}
 	all := choices(pod.claims)
-	if slices.ContainsFunc(all, func(c fit.Choice) bool { return c.All || c.Count != 1 || c.AdminAccess }) {
+	if slices.ContainsFunc(all, func(c demand.Choice) bool { return c.All || c.Count != 1 || c.AdminAccess }) {
 		return nil
 	}
 	return all

@@ -36,7 +36,7 @@ func TestClear(t *testing.T) {
 		assert.True(t, strings.HasPrefix(call, "destroy "), call)
 	}
 	assert.Empty(t, n.Applied().Hash)
-	assert.Nil(t, n.Unfinished())
+	assert.Nil(t, n.journal().Applying)
 	assert.False(t, n.Static(ones(other, 1)[0]), "it goes with its claim")
 
 	p.hardware.calls = nil
@@ -113,7 +113,7 @@ func TestCrashDuringClear(t *testing.T) {
 			require.NoError(t, n.Clear(t.Context()))
 			assert.Equal(t, []string{"gpu-0000-01-00-0 on", "gpu-0000-02-00-0 on"}, p.hardware.state())
 			assert.Empty(t, n.Applied().Hash)
-			assert.Nil(t, n.Unfinished())
+			assert.Nil(t, n.journal().Applying)
 		})
 		require.Less(t, i, 50)
 	}

@@ -46,7 +46,7 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 		Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed,
 		Message: "put the AMD GPUs into memory mode NPS4: the driver came up in the mode before",
 	}, task)
-	require.NotNil(t, n.Unfinished())
+	require.NotNil(t, n.journal().Applying)
 	p.follow(n, p.profile("none", nil))
 
 	// A hardware that says nothing is not believed.
@@ -86,7 +86,7 @@ func TestRollBack(t *testing.T) {
 			assert.Equal(t, names.ReasonHardwareFailed, task.Reason)
 			assert.Contains(t, task.Message, "scripted failure")
 			assert.Equal(t, from, n.Applied())
-			assert.Equal(t, target.Hash, n.Unfinished().Hash)
+			assert.Equal(t, target.Hash, n.journal().Applying.Snapshot.Hash)
 			require.NoError(t, n.Restore(t.Context()), "it is not for Restore to decide")
 
 			p.hardware.before = nil

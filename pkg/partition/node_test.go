@@ -81,7 +81,7 @@ func TestHolderInTheWay(t *testing.T) {
 		Phase: v1beta1.TaskFailed, Reason: names.ReasonInUse,
 		Message: "GPU gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
 	}, n.Apply(t.Context(), whole, false))
-	assert.Nil(t, n.Unfinished(), "nothing was begun")
+	assert.Nil(t, n.journal().Applying, "nothing was begun")
 	assert.Empty(t, p.hardware.calls)
 	p.claims.release("a")
 	p.follow(n, whole)

@@ -124,7 +124,7 @@ func (p *place) follows(n *Node, w v1beta1.ProfileSnapshot) {
 	p.t.Helper()
 	for _, n := range []*Node{n, p.start()} {
 		require.Equal(p.t, w, n.Applied())
-		require.Nil(p.t, n.Unfinished())
+		require.Nil(p.t, n.journal().Applying)
 		require.Equal(p.t, v1beta1.Task{Phase: v1beta1.TaskPlanned, Changes: []v1beta1.GPUChange{}}, n.Plan(p.t.Context(), w))
 		require.Empty(p.t, n.journal().Ours)
 	}

@@ -59,15 +59,6 @@ func (s *State) Unread() error {
 // another one is being applied, it is still the previous one.
 func (s *State) Applied() v1beta1.ProfileSnapshot { return s.journal().Applied.Snapshot }
 
-// Unfinished returns the profile whose application has begun and is not complete, nil if
-// there is none.
-func (s *State) Unfinished() *v1beta1.ProfileSnapshot {
-	if applying := s.journal().Applying; applying != nil {
-		return &applying.Snapshot
-	}
-	return nil
-}
-
 // Layout returns the current layout of a GPU, which says what is published of it.
 func (s *State) Layout(pciAddress string) profile.Layout { return s.journal().Layouts[pciAddress] }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Each line of what a pod holds and asks for names the claim, and how a device that is not well is.
@@ -19,7 +19,7 @@ func TestExplanation(t *testing.T) {
 			{DeviceKind: cluster.DeviceKind{Label: "1g.10gb"}, Device: "gpu-0", Pool: "node-a", Claim: "first"},
 			{DeviceKind: cluster.DeviceKind{Label: "3g.40gb"}, Device: "gpu-1", Pool: "node-a", Claim: "second", Problems: []v1beta1.GPUProblem{{Cause: "lost", Message: "it is lost"}}},
 		},
-		Asks: []fit.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
+		Asks: []demand.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}
 	got := drawn(t, Screen{Width: 120}, func(p *Page) { DrawExplanation(p, e, false) })
 	for _, want := range []string{

@@ -3,9 +3,6 @@ package profile
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -13,18 +10,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/hash"
 )
 
-// rulesVersion is the version of the API in whose shape rules are stored.
+// rulesVersion is the version of the API in whose shape rules are stored. The shape of a version does not change:
+// what it gets later is optional, and without effect on programs that do not know it. A version is read as
+// long as there may be rules of it.
 const rulesVersion = "v1beta1"
-
-// storedShapes decode stored rules, by the version of the API in whose shape they are. A version stays as
-// long as there may be rules of it. Its shape does not change: what it gets later is optional, and
-// without effect on programs that do not know it.
-var storedShapes = map[string]func(data []byte) ([]v1beta1.Rule, error){
-	"v1beta1": func(data []byte) (rules []v1beta1.Rule, err error) {
-		err = json.Unmarshal(data, &rules)
-		return rules, err
-	},
-}
 
 // Snapshot returns a version of a profile as it is stored in the status of GPUNodes and PartitionPlans, and
 // on nodes. stored are hashes that may be of the same content; see hash.Of.
@@ -59,16 +48,15 @@ func StoredRules(s *v1beta1.ProfileSnapshot) ([]v1beta1.Rule, error) {
 	if s.Rules == nil && s.RulesVersion == "" {
 		return nil, nil
 	}
-	decode := storedShapes[s.RulesVersion]
-	if decode == nil {
+	if s.RulesVersion != rulesVersion {
 		return nil, fmt.Errorf("the stored rules of profile %s have version %q, and this version of Tranche reads %s: run the version again that stored them",
-			s.ProfileName, s.RulesVersion, strings.Join(slices.Sorted(maps.Keys(storedShapes)), ", "))
+			s.ProfileName, s.RulesVersion, rulesVersion)
 	}
 	if s.Rules == nil {
 		return nil, nil
 	}
-	rules, err := decode(s.Rules.Raw)
-	if err != nil {
+	var rules []v1beta1.Rule
+	if err := json.Unmarshal(s.Rules.Raw, &rules); err != nil {
 		return nil, fmt.Errorf("decode the stored rules of profile %s: %w", s.ProfileName, err)
 	}
 	return rules, nil

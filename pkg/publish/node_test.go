@@ -113,10 +113,10 @@ func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, gpuID string) 
 	var devices []resourceapi.Device
 	found := false
 	for _, slice := range slices {
-		if len(slice.Spec.Devices) > 0 && gpu.OfDevice(slice.Spec.Devices[0].Name) == gpuID {
+		if own := withoutMonitors(slice.Spec.Devices); len(own) > 0 && gpu.OfDevice(own[0].Name) == gpuID {
 			require.False(t, found, "two slices of GPU %s", gpuID)
 			found = true
-			devices = append(devices, withoutMonitors(slice.Spec.Devices)...)
+			devices = append(devices, own...)
 		}
 	}
 	require.True(t, found, "no slice of GPU %s", gpuID)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // GPU is a GPU and how to publish it.
@@ -53,7 +54,8 @@ type Slice struct {
 //
 // The slices are: one with the counter sets of the first eight GPUs, one with the devices of each
 // of them, one with the counter sets of the next eight, and so on. So the slices of a GPU keep
-// their place if GPUs are added at the end. The scheduler tries devices in their order.
+// their place if GPUs are added at the end. The scheduler tries devices in their order. The devices for
+// monitors are those of the first GPU's slice, behind its own.
 //
 // One slice that the API server refuses, or one device that is invalid for the scheduler's
 // allocator, would make the whole pool unusable. So an invalid device is left out, or all devices
@@ -79,6 +81,14 @@ func Slices(gpus []GPU) (all []Slice, errs []error) {
 		// slices would be written again, and the pool would be incomplete meanwhile.
 		all = append(all, Slice{Devices: devices})
 	}
+	if len(all) > 0 {
+		first := &all[1].Devices
+		*first = append(*first, monitors(gpus)...)
+		if n, limit := len(*first), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures; n > limit {
+			*first = slices.DeleteFunc(*first, func(d resourceapi.Device) bool { return gpu.IsMonitor(d.Name) })
+			errs = append(errs, fmt.Errorf("%d devices with those for monitors, the API allows %d in a slice with counters: no devices for monitors are published", n, limit))
+		}
+	}
 	return all, errs
 }
 
@@ -89,7 +99,7 @@ func contents(g *GPU) ([]resourceapi.CounterSet, []resourceapi.Device, []error) 
 	sets := []resourceapi.CounterSet{counterSet(g)}
 	if g.WholeOnly {
 		sets = nil
-		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != g.Name() && !gpu.IsMonitor(d.Name) })
+		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != g.Name() })
 		for i := range devices {
 			devices[i].ConsumesCounters = nil
 		}
@@ -137,10 +147,18 @@ func devicesOf(g *GPU) []resourceapi.Device {
 			Taints: append(slices.Clone(g.Taints), g.DeviceTaints[p.Name()]...),
 		})
 	}
-	if !g.NoMonitor {
-		devices = append(devices, monitor(&g.GPU))
-	}
 	return devices
+}
+
+// monitors are the devices for monitors, of all GPUs of a node. They are in one slice, because slices are
+// written one by one: otherwise a claim for all of them could get those that are there already.
+func monitors(gpus []GPU) (all []resourceapi.Device) {
+	for i := range gpus {
+		if !gpus[i].NoMonitor && !gpus[i].Withheld {
+			all = append(all, monitor(&gpus[i].GPU))
+		}
+	}
+	return lists.UnionFunc(nil, func(a, b resourceapi.Device) bool { return a.Name == b.Name }, all...)
 }
 
 // monitor is the device for monitors of a GPU. The scheduler counts counters for admin access, too, so it

@@ -35,7 +35,7 @@ func TestWhatAChangeWrites(t *testing.T) {
 	assert.Equal(t, []int{4}, changed(t, before, slicesOf(t, gpus)), "taint")
 	gpus[3].Taints = nil
 	gpus[5].Withheld = true
-	assert.Equal(t, []int{6}, changed(t, before, slicesOf(t, gpus)), "withheld")
+	assert.Equal(t, []int{1, 6}, changed(t, before, slicesOf(t, gpus)), "withheld, with its device for monitors")
 	gpus[5].Withheld = false
 	assert.Empty(t, changed(t, before, slicesOf(t, gpus)), "as before")
 }

@@ -21,21 +21,47 @@ type Unread struct {
 	Consequence string `json:"consequence,omitempty"`
 }
 
-// Sentences say what could not be read and what follows, one for all with the same message.
+const notAllowed = "you are not allowed to "
+
+// Forbidden is the message for a right that is missing.
+func Forbidden(verb, resource string) string {
+	return notAllowed + verb + " " + resource
+}
+
+// Sentences say what could not be read and what follows, one for all with the same message, and one for all rights
+// that are missing.
 func Sentences(all []Unread) (sentences []string) {
-	var messages []string
-	consequences := map[string][]string{}
+	const missing = "rights"
+	var messages, verbs []string
+	consequences, rights := map[string][]string{}, map[string][]string{}
+	add := func(to map[string][]string, key, text string) (first bool) {
+		before, known := to[key]
+		if text != "" && !slices.Contains(before, text) {
+			before = append(before, text)
+		}
+		to[key] = before
+		return !known
+	}
 	for _, u := range all {
 		message := strings.TrimSuffix(u.Message, ".")
-		if !slices.Contains(messages, message) {
-			messages = append(messages, message)
+		if right, ok := strings.CutPrefix(message, Forbidden(u.Verb, "")); ok && !strings.Contains(right, " ") {
+			if message = missing; add(rights, u.Verb, right) {
+				verbs = append(verbs, u.Verb)
+			}
 		}
-		if u.Consequence != "" && !slices.Contains(consequences[message], u.Consequence) {
-			consequences[message] = append(consequences[message], u.Consequence)
+		if add(consequences, message, u.Consequence) {
+			messages = append(messages, message)
 		}
 	}
 	for _, message := range messages {
-		if so := consequences[message]; len(so) > 0 {
+		so := consequences[message]
+		if message == missing {
+			for i, verb := range verbs {
+				verbs[i] = verb + " " + strings.Join(rights[verb], ", ")
+			}
+			message = notAllowed + strings.Join(verbs, " or to ")
+		}
+		if len(so) > 0 {
 			message = fmt.Sprintf("%s (%s)", strings.Join(so, "; "), message)
 		}
 		sentences = append(sentences, Capital(message)+".")

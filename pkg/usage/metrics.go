@@ -51,7 +51,7 @@ type Values struct {
 
 // Row has the values with one set of labels.
 type Row struct {
-	GPU, Type, UUID, ParentUUID, Instance, Profile string
+	GPU, Device, Type, UUID, ParentUUID, Instance, Profile string
 	// Namespace and Claim are of the holder, and Pod, if it is one pod.
 	Namespace, Claim, Pod, Container string
 	Values
@@ -86,7 +86,7 @@ func Parse(in io.Reader) ([]Row, error) {
 		out = append(out, *row)
 	}
 	slices.SortFunc(out, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.ParentUUID, b.ParentUUID), cmp.Compare(a.UUID, b.UUID),
+		return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.ParentUUID, b.ParentUUID), cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Device, b.Device),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Claim, b.Claim))
 	})
 	return out, nil
@@ -95,7 +95,7 @@ func Parse(in io.Reader) ([]Row, error) {
 func labelled(m *dto.Metric) Row {
 	var r Row
 	to := map[string]*string{
-		"gpu": &r.GPU, "type": &r.Type, "uuid": &r.UUID, "parent_uuid": &r.ParentUUID, "gpu_instance_id": &r.Instance, "profile": &r.Profile,
+		"gpu": &r.GPU, "device": &r.Device, "type": &r.Type, "uuid": &r.UUID, "parent_uuid": &r.ParentUUID, "gpu_instance_id": &r.Instance, "profile": &r.Profile,
 		"namespace": &r.Namespace, "pod": &r.Pod, "container": &r.Container, "claim": &r.Claim,
 	}
 	for _, l := range m.GetLabel() {

@@ -49,8 +49,9 @@ type User struct {
 	Pod       string `json:"podName,omitempty"`
 	Claim     string `json:"claimName,omitempty"`
 	Values
-	// of is the type of the device that it has.
-	of gpu.Type
+	// Device is the name of the device that it has, and of its type. Of several devices, it is that of one.
+	Device string `json:"-"`
+	of     gpu.Type
 }
 
 // Pod is how much a pod uses of all that it has.
@@ -167,7 +168,7 @@ func (d *device) values() (Values, []User) {
 		})
 		if i < 0 {
 			i = len(users)
-			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim, of: gpu.Type(r.Type)})
+			users = append(users, User{Namespace: r.Namespace, Pod: r.Pod, Claim: r.Claim, Device: r.Device, of: gpu.Type(r.Type)})
 		}
 		users[i].max(r.Values)
 	}

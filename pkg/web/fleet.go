@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -16,16 +17,15 @@ import (
 
 // fleet returns the heat map.
 func (s *Server) fleet(c scope) *page {
-	s.tiles.forget(c.Snapshot)
 	p := &page{title: "Fleet", nav: "Fleet", blocks: []block{{whole: s.totals(c)}}}
 	if len(c.Nodes) == 0 {
 		p.blocks = append(p.blocks, block{whole: message(&RefusedError{Title: "No node publishes GPUs yet", Text: "Does the plugin run on the nodes with GPUs?", Command: "kubectl get pods -A -o wide -l " + cluster.PluginLabel})})
 		return p
 	}
-	density, kind, draw := "dense", "tile", s.cells
+	density, draw := "dense", s.cells
 	switch n := len(c.Nodes); {
 	case n <= maxCards:
-		density, kind, draw = "cards", "card", s.card
+		density, draw = "cards", s.card
 	case n <= maxNames:
 		density = "named"
 	}
@@ -35,7 +35,7 @@ func (s *Server) fleet(c scope) *page {
 	for i, group := range overview.GroupsOf(c.Snapshot) {
 		b := block{}
 		for _, n := range group.Nodes {
-			b.items = append(b.items, item{n.Version, s.tile(kind, draw, c.Viewer, n)})
+			b.items = append(b.items, item{n.Version, tile(draw, c.Viewer, n)})
 		}
 		id := "map-" + strconv.Itoa(i)
 		b.head = s.groupHead(id, group)
@@ -46,6 +46,12 @@ func (s *Server) fleet(c scope) *page {
 		p.blocks = append(p.blocks, b)
 	}
 	return p
+}
+
+// tile returns a node of the heat map, as the viewer may see it. It is drawn when it is written: an update has few of
+// them.
+func tile(draw func(*overview.Node) g.Node, v overview.Viewer, n *overview.Node) g.Node {
+	return g.NodeFunc(func(w io.Writer) error { return draw(v.Outline(n)).Render(w) })
 }
 
 // totals returns the numbers at the top.

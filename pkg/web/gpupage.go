@@ -74,7 +74,7 @@ func holderRows(d cluster.Held, shared bool, use overview.Usage) g.Node {
 	}
 	var rows []g.Group
 	for _, o := range d.Holders {
-		uses := use.ByClaim[o.Namespace+"/"+o.Claim]
+		uses := use.ByClaim[d.Device+"/"+o.Namespace+"/"+o.Claim]
 		if o.Admin || o.Hidden {
 			uses = "" // who only watches uses nothing
 		}

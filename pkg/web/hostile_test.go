@@ -100,7 +100,7 @@ func (e enemy) Node(string) (map[string]overview.Usage, error) {
 	for i := range u.Series {
 		u.Series[i].Text = func(float64) string { return hostile }
 	}
-	u.ByClaim = map[string]string{hostile + "/" + hostile: hostile}
+	u.ByClaim = map[string]string{strings.Join([]string{hostile, hostile, hostile}, "/"): hostile}
 	return map[string]overview.Usage{hostile: u}, errors.New(hostile)
 }
 

@@ -35,7 +35,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 // Browsers that receive nothing keep little memory, and others get their pages meanwhile.
 func TestStuckBrowsersTakeLittle(t *testing.T) {
 	f := newFixture(t, 300)
-	page := f.get("/").Body.Len() // which draws the tiles
+	page := f.get("/").Body.Len()
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -147,15 +147,4 @@ func TestAllowance(t *testing.T) {
 	_, ok = a.Acquire("ann")
 	assert.True(t, ok)
 	assert.Equal(t, map[string]int{"ann": 2}, a.of)
-}
-
-// Tiles of nodes that are gone are forgotten.
-func TestTilesOfGoneNodes(t *testing.T) {
-	f := newFixture(t, 20)
-	f.get("/")
-	require.Len(t, f.tiles.all, 20)
-	fewer := *f.store.Snapshot()
-	fewer.Nodes, fewer.Shape = fewer.Nodes[:5], fewer.Shape+1
-	f.tiles.forget(&fewer)
-	assert.Len(t, f.tiles.all, 5)
 }

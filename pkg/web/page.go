@@ -1,13 +1,10 @@
 package web
 
 import (
-	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -100,48 +97,4 @@ func render(n g.Node) string {
 	var b strings.Builder
 	_ = n.Render(&b) // a Builder takes everything
 	return b.String()
-}
-
-// tiles are the nodes of the heat map as they were drawn last.
-type tiles struct {
-	// mu protects what follows.
-	mu  sync.Mutex
-	all map[string]drawn
-	// shape is that of the snapshot whose nodes have places.
-	shape uint64
-}
-
-type drawn struct {
-	node *overview.Node
-	html string
-}
-
-// forget forgets nodes that are gone.
-func (t *tiles) forget(s *overview.Snapshot) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.shape >= s.Shape {
-		return
-	}
-	t.shape = s.Shape
-	maps.DeleteFunc(t.all, func(_ string, d drawn) bool { return s.Find(d.node.Name) == nil })
-}
-
-// tile returns a node of the heat map, as draw draws it. It is drawn when it is written, unless it has
-// been drawn before. What a tile shows depends on the viewer's rights to nodes and profiles only.
-func (s *Server) tile(kind string, draw func(*overview.Node) g.Node, v overview.Viewer, n *overview.Node) g.Node {
-	return g.NodeFunc(func(w io.Writer) error {
-		key := fmt.Sprint(kind, v.NoProfiles, v.NoNodes, n.Name)
-		s.tiles.mu.Lock()
-		known := s.tiles.all[key]
-		s.tiles.mu.Unlock()
-		if known.node != n {
-			known = drawn{n, render(draw(v.Outline(n)))}
-			s.tiles.mu.Lock()
-			s.tiles.all[key] = known
-			s.tiles.mu.Unlock()
-		}
-		_, err := io.WriteString(w, known.html)
-		return err
-	})
 }

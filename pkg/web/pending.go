@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -122,7 +123,7 @@ func part(title string, n g.Node, items int) g.Node {
 
 func remedy(r fit.Remedy) g.Node { return h.Li(g.Text(text.Capital(r.Text)), command(r.Command)) }
 
-func ask(a fit.Ask) g.Node {
+func ask(a demand.Ask) g.Node {
 	return h.Li(h.B(g.Text(a.Request)), g.Text(" "+a.Text), small("claim ", a.Claim))
 }
 

@@ -70,7 +70,6 @@ type Server struct {
 	assets, names map[string]asset
 	// instance distinguishes versions of this process from those of another.
 	instance string
-	tiles    tiles
 	answers  *answers
 	// streams and draws have a value for each page that is kept up to date, or drawn.
 	streams, draws chan struct{}
@@ -87,7 +86,6 @@ func New(o Options) (*Server, error) {
 		Options: o, assets: byPath, names: byName, instance: rand.Text()[:8], answers: newAnswers(o.Now),
 		streams: make(chan struct{}, maxStreams), draws: newDrawing(), mux: http.NewServeMux(),
 	}
-	s.tiles.all = map[string]drawn{}
 	s.mux.HandleFunc("GET "+o.Base+"/assets/{file}", s.serveAsset)
 	s.mux.HandleFunc("GET "+o.Base+"/live", s.serveLive)
 	s.mux.HandleFunc("GET "+o.Base+"/", s.servePage)

@@ -235,9 +235,13 @@ func TestRedaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) { assert.Empty(t, others.FindAllString(f.get(path).Body.String(), -1)) })
 	}
 	for _, c := range f.objects.Claims {
-		used.claims[c.Namespace+"/"+c.Name] = "used by " + c.Namespace + "!"
+		if c.Status.Allocation == nil {
+			continue
+		}
+		device := scenes.Result(&c).Device
+		used.claims[device+"/"+c.Namespace+"/"+c.Name] = "used by " + c.Namespace + "!"
+		used.claims[device+"//"] = "used by nobody!"
 	}
-	used.claims["/"] = "used by nobody!"
 	seen := map[string]bool{}
 	for _, node := range f.store.Snapshot().Nodes {
 		for i := range node.GPUs {

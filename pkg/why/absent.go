@@ -14,10 +14,12 @@ import (
 // AbsentInput describes a pod that does not exist, with the pods and events of its namespace.
 type AbsentInput struct {
 	Namespace, Name string
-	Pods            []corev1.Pod
-	Events          []corev1.Event
-	Unread          []text.Unread
-	Now             time.Time
+	// NoNamespace is true if the namespace does not exist.
+	NoNamespace bool
+	Pods        []corev1.Pod
+	Events      []corev1.Event
+	Unread      []text.Unread
+	Now         time.Time
 }
 
 // ExplainAbsence explains why a pod does not exist. Name can also be the name of its owner, such as a
@@ -25,6 +27,11 @@ type AbsentInput struct {
 func ExplainAbsence(in AbsentInput) *Explanation {
 	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Unread: in.Unread}
 	e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s.", in.Name, in.Namespace)
+	if in.NoNamespace {
+		e.Summary = fmt.Sprintf("There is no namespace %s.", in.Namespace)
+		e.remedy("see which namespaces there are:", "kubectl get namespaces")
+		return e
+	}
 	related := func(name string) bool {
 		return name == in.Name || strings.HasPrefix(name, in.Name+"-") || strings.HasPrefix(in.Name, name+"-")
 	}

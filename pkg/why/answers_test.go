@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
@@ -240,7 +241,7 @@ func TestAnswers(t *testing.T) {
 
 // note is the text of the event, as the controller finds it: node by node.
 func note(w *pending.World) string {
-	d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})
+	d := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})
 	var nodes fit.Tally
 	for _, n := range w.In.Nodes {
 		o := w.In.Objects

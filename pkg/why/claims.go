@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -50,24 +51,24 @@ func (in *Input) templatesExist() bool {
 }
 
 // addVolumes adds the volumes that the pod waits for. Devices do not help until all are ready.
-func (e *Explanation) addVolumes(volumes []fit.Volume) {
+func (e *Explanation) addVolumes(volumes []demand.Volume) {
 	var waits []string
 	claims := ""
 	for _, v := range volumes {
 		claim := "the PersistentVolumeClaim " + v.Claim
 		switch v.State {
-		case fit.VolumeMissing:
+		case demand.VolumeMissing:
 			waits = append(waits, claim+" does not exist")
-		case fit.VolumeTerminating:
+		case demand.VolumeTerminating:
 			waits = append(waits, claim+" is being deleted")
-		case fit.VolumeLost:
+		case demand.VolumeLost:
 			waits = append(waits, "the volume of "+claim+" is lost")
-		case fit.VolumeUnbound:
+		case demand.VolumeUnbound:
 			waits = append(waits, claim+" is not bound to a volume")
 			if v.Class == "" {
 				waits[len(waits)-1] += ", and names no StorageClass"
 			}
-		case fit.VolumeReady, fit.VolumeUnknown:
+		case demand.VolumeReady, demand.VolumeUnknown:
 			continue
 		}
 		claims += " " + v.Claim
@@ -116,7 +117,7 @@ func (e *Explanation) noDevices(in *Input) {
 // classes are known, only resources of GPU vendors count. Otherwise any of them may belong to a class.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
-	for _, c := range fit.Containers(in.Pod) {
+	for _, c := range demand.Containers(in.Pod) {
 		for name := range c.Resources.Requests {
 			extended := strings.Contains(string(name), "/")
 			_, ofGPU := gpu.VendorOf(string(name))

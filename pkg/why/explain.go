@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -57,7 +58,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 }
 
 // holdings returns the devices that the pod's claims hold.
-func holdings(in *Input, drawn *cluster.Summary, d *fit.Demand) []Holding {
+func holdings(in *Input, drawn *cluster.Summary, d *demand.Demand) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
 	for _, c := range d.Allocated {
@@ -114,7 +115,7 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 }
 
 // starting explains a pod that is scheduled but does not run yet.
-func (e *Explanation) starting(in *Input, d *fit.Demand) {
+func (e *Explanation) starting(in *Input, d *demand.Demand) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 	if len(d.Missing) > 0 && !has(in.Unread, ResourceOwnClaims) {

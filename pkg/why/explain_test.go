@@ -102,6 +102,11 @@ func TestScheduled(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	in := why.AbsentInput{Namespace: "team-a", Name: "nightly", Now: pending.Now}
 	requireText(t, "absent", why.ExplainAbsence(in))
+	nowhere := in
+	nowhere.NoNamespace = true
+	e := why.ExplainAbsence(nowhere)
+	assert.Equal(t, "There is no namespace team-a.", e.Summary)
+	assert.Equal(t, []fit.Remedy{{Text: "see which namespaces there are:", Command: "kubectl get namespaces"}}, e.Remedies)
 
 	in.Events = []corev1.Event{
 		pending.Warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),

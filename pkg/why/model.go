@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -28,15 +29,15 @@ type Input struct {
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
 	// Storage has the objects behind the pod's volumes.
-	Storage fit.Storage
+	Storage demand.Storage
 	// Quotas are those of the pod's namespace.
 	Quotas []corev1.ResourceQuota
 	// Workloads are Kueue's Workloads in the pod's namespace.
 	Workloads []Workload
 }
 
-func (in *Input) demand() *fit.Demand {
-	return fit.DemandOf(fit.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes, Storage: in.Storage})
+func (in *Input) demand() *demand.Demand {
+	return demand.Of(demand.Input{Pod: in.Pod, Claims: in.Claims, Templates: in.Templates, Classes: in.Classes, Storage: in.Storage})
 }
 
 // State is the machine-readable state of a pod or of its owner.
@@ -108,7 +109,7 @@ type Explanation struct {
 	// Holds are the devices that the pod has.
 	Holds []Holding `json:"devices,omitempty"`
 	// Asks are the pod's unallocated requests.
-	Asks []fit.Ask `json:"requests,omitempty"`
+	Asks []demand.Ask `json:"requests,omitempty"`
 	// Nodes are those that publish GPUs.
 	Nodes []fit.Node `json:"nodes,omitempty"`
 	// MissingTemplate is a ResourceClaimTemplate that the pod waits for and that the controller creates.

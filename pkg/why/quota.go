@@ -13,7 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // QuotaUsed is a limit of a ResourceQuota that a request would exceed.
@@ -56,7 +56,7 @@ func quotaOfClaim(spec *resourceapi.ResourceClaimSpec, extended map[string]strin
 	out := corev1.ResourceList{"count/resourceclaims.resource.k8s.io": resource.MustParse("1")}
 	for _, r := range spec.Devices.Requests {
 		most := map[string]int64{}
-		for _, ch := range fit.Choices(r) {
+		for _, ch := range demand.Choices(r) {
 			n := ch.Count
 			if ch.All {
 				n = resourceapi.AllocationResultsMaxSize

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -41,7 +42,7 @@ func schedulerQuotes(in *Input) []Quote {
 }
 
 // involved returns the objects whose events matter for the pod, as KIND/NAME.
-func involved(in *Input, d *fit.Demand) map[string]bool {
+func involved(in *Input, d *demand.Demand) map[string]bool {
 	out := map[string]bool{"Pod/" + in.Pod.Name: true}
 	for _, c := range slices.Concat(d.Unallocated, d.Allocated) {
 		out["ResourceClaim/"+c.Name] = true

@@ -11,11 +11,11 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/lists"
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // running explains what a pod that runs lacks of what it asks for.
-func (e *Explanation) running(in *Input, d *fit.Demand) {
+func (e *Explanation) running(in *Input, d *demand.Demand) {
 	e.State = Running
 	e.Summary = fmt.Sprintf("%s runs on %s.", e.who(), in.Pod.Spec.NodeName)
 	var problems []string
@@ -28,7 +28,7 @@ func (e *Explanation) running(in *Input, d *fit.Demand) {
 		}
 	}
 	problems = append(problems, e.configuration(d)...)
-	about := involved(in, &fit.Demand{})
+	about := involved(in, &demand.Demand{})
 	ours := lists.Filter(warnings(in, about, names.EventAnnotationIgnored), func(q Quote) bool {
 		return q.Component == names.DriverName || q.Component == names.ControllerName
 	})
@@ -78,7 +78,7 @@ func (e *Explanation) container(in *Input, s corev1.ContainerStatus) (out []stri
 }
 
 // configuration returns the configuration in the pod's claims that is for drivers that serve none of them.
-func (e *Explanation) configuration(d *fit.Demand) (out []string) {
+func (e *Explanation) configuration(d *demand.Demand) (out []string) {
 	for _, claim := range d.Allocated {
 		var drivers []string
 		for _, r := range claim.Status.Allocation.Devices.Results {
@@ -100,7 +100,7 @@ func (e *Explanation) withoutDevices(pod *corev1.Pod) {
 		names := func(container corev1.Container) bool {
 			return slices.ContainsFunc(container.Resources.Claims, func(named corev1.ResourceClaim) bool { return named.Name == c.Name })
 		}
-		if !slices.ContainsFunc(fit.Containers(pod), names) {
+		if !slices.ContainsFunc(demand.Containers(pod), names) {
 			e.Summary += fmt.Sprintf(" No container names the claim %s, so none sees its devices.", c.Name)
 			e.remedy(fmt.Sprintf("create the pod again with resources: {claims: [{name: %s}]} in the container that uses the devices.", c.Name), "")
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -32,7 +33,7 @@ func (e *Explanation) gated(in *Input) {
 }
 
 // unscheduled explains a pod without a node.
-func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
+func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, d *demand.Demand, drawn []cluster.Node) {
 	e.Asks = d.Asks()
 	e.Quotes = append(e.Quotes, schedulerQuotes(in)...)
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
@@ -41,7 +42,7 @@ func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, 
 }
 
 // devices explains the role of claims and devices.
-func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *fit.Demand, drawn []cluster.Node) {
+func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *demand.Demand, drawn []cluster.Node) {
 	invalid := d.Invalid(in.Classes)
 	switch {
 	case has(in.Unread, ResourceOwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
@@ -83,7 +84,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *f
 }
 
 // ofVendor reports whether a request names a class in the domain of a vendor, such as those of its own driver.
-func ofVendor(a fit.Ask) bool {
+func ofVendor(a demand.Ask) bool {
 	_, domain, _ := strings.Cut(a.Class, ".")
 	_, is := gpu.VendorOf(domain + "/")
 	return is
@@ -108,7 +109,7 @@ func (e *Explanation) explainNodes(in *Input, nodes []fit.Node) {
 
 // judge sets the summary and the remedies from the verdicts about the nodes. others is true if other
 // drivers may serve all of the pod's requests.
-func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
+func (e *Explanation) judge(in *Input, d *demand.Demand, others bool) {
 	var fitting []string
 	var failing *fit.Node
 	for i, n := range e.Nodes {
@@ -141,7 +142,7 @@ func (e *Explanation) judge(in *Input, d *fit.Demand, others bool) {
 	case len(d.Extended) > 0 && has(in.Unread, ResourceNodes):
 		e.say(Unknown, "%s has no node yet. %s. Without the nodes it cannot be determined whether a device plugin could serve it.", e.who(), text.Capital(fit.Summary(e.Nodes)))
 	default:
-		e.say(NoRoom, "%s waits for %s: %s.", e.who(), fit.Asked(e.Asks), fit.Summary(e.Nodes))
+		e.say(NoRoom, "%s waits for %s: %s.", e.who(), demand.Asked(e.Asks), fit.Summary(e.Nodes))
 	}
 	if e.State == NoRoom && e.Answer == "" {
 		e.Answer = fit.CountsOf(e.Nodes).Event(!others)
@@ -182,7 +183,7 @@ func (e *Explanation) roomNow(nodes string, pod *corev1.Pod) {
 	e.say(RoomNow, "%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", e.who(), nodes)
 	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest.", "")
 	otherwise := "if this persists, the devices are not the cause; see the scheduler's message."
-	if others := fit.Others(pod); len(others) > 0 {
+	if others := demand.Others(pod); len(others) > 0 {
 		otherwise += " Besides devices, the pod asks for: " + strings.Join(others, "; ") + "."
 	}
 	e.remedy(otherwise, "")

@@ -48,7 +48,7 @@ func TestCommandsInPlaceOfOthers(t *testing.T) {
 	for part, want := range map[string]string{
 		`"nvidia.com/gpu")`:      "(?m)^gpu-0000-1b-00-0$",
 		"gpu-memory":             `(?m)^node-a +\d+`,
-		".migMode":               "(?m)^gpu-0000-1b-00-0 Enabled$",
+		".migMode":               "(?m)^gpu-0000-1b-00-0 (Enabled|Disabled)$",
 		"extendedResourceClaim":  "(?m)" + s.namespace + " +served +served-",
 		".spec.extendedRes":      `(?m)^gpu-extended-nvidia\.tranche\.dev +nvidia\.com/gpu$`,
 		"nvidia.com/gpu.product": "(?m)^node-a ",

@@ -138,6 +138,15 @@ func (w *World) Pod(requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	return w.In.Pod
 }
 
+// Resources are pairs of name and quantity.
+func Resources(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
 // Requests is an amount of GPU memory and compute.
 func Requests(memory, compute string) corev1.ResourceList {
 	return corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse(memory), names.ResourceGPUCompute: resource.MustParse(compute)}

@@ -7,7 +7,7 @@ type Usage struct {
 	// Short says it in a few words.
 	Short  string
 	Series []Series
-	// ByClaim says in a few words how much claims use of the GPU, by NAMESPACE/NAME.
+	// ByClaim says in a few words how much claims use of the GPU's devices, by DEVICE/NAMESPACE/NAME.
 	ByClaim map[string]string
 }
 

@@ -70,11 +70,7 @@ func (k Kind) Unread(reason string) text.Unread {
 }
 
 // Forbidden says that the user may not read the kind.
-func (k Kind) Forbidden() text.Unread { return k.Unread(forbidden("list", k.Resource)) }
-
-func forbidden(verb, resource string) string {
-	return "you are not allowed to " + verb + " " + resource
-}
+func (k Kind) Forbidden() text.Unread { return k.Unread(text.Forbidden("list", k.Resource)) }
 
 // within says what was not read if one namespace was read, or all if namespace is empty.
 func (k Kind) within(namespace string) text.Unread {
@@ -98,7 +94,7 @@ func Reason(verb string, err error) string {
 	if errors.As(err, &status) {
 		d := status.Status().Details
 		if apierrors.IsForbidden(err) && d != nil {
-			return forbidden(verb, schema.GroupResource{Group: d.Group, Resource: d.Kind}.String())
+			return text.Forbidden(verb, schema.GroupResource{Group: d.Group, Resource: d.Kind}.String())
 		}
 		return status.Status().Message
 	}

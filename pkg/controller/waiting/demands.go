@@ -7,12 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/names"
+	poddemand "github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
 // demand is what pods ask for, with what the nodes have of it.
 type demand struct {
-	*fit.Demand
+	*poddemand.Demand
 	key string
 	// certain: only this driver can serve it.
 	certain bool
@@ -48,7 +49,7 @@ var defaultBudget = budget{node: time.Second, first: 5 * time.Second, average: 5
 const firstBackoff, longestBackoff = time.Minute, time.Hour
 
 // join has a pod share a demand. If there are too many, the pod is left out.
-func (e *Explainer) join(key types.NamespacedName, p *pod, of *fit.Demand, id string) {
+func (e *Explainer) join(key types.NamespacedName, p *pod, of *poddemand.Demand, id string) {
 	if p.demand != nil && p.demand.key == id {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	poddemand "github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -297,7 +298,7 @@ func TestManyPodsAndDemands(t *testing.T) {
 		key := types.NamespacedName{Namespace: "team-a", Name: fmt.Sprintf("training-job-%d", i)}
 		p := &pod{uid: types.UID(key.Name), claims: []types.NamespacedName{{Namespace: "team-a", Name: key.Name + "-gpu"}}}
 		e.pods[key] = p
-		e.join(key, p, &fit.Demand{}, fmt.Sprint(i%demands))
+		e.join(key, p, &poddemand.Demand{}, fmt.Sprint(i%demands))
 		p.demand.certain = true
 	}
 	for _, n := range e.nodes {

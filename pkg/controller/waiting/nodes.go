@@ -105,7 +105,7 @@ func (e *Explainer) checkDemands(ctx context.Context) error {
 		}
 		start := time.Now()
 		limited, cancel := context.WithTimeout(ctx, e.budget.node)
-		ours, certain, err := d.Narrow(limited, cluster.Objects{Classes: classes, Compiled: e.compiled})
+		ours, certain, err := fit.Narrow(limited, d.Demand, cluster.Objects{Classes: classes, Compiled: e.compiled})
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/text"
+	poddemand "github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
 
@@ -111,7 +112,7 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 	if err != nil {
 		return err
 	}
-	asked := fit.DemandOf(in)
+	asked := poddemand.Of(in)
 	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), "", ""
 	explain := func(reason string, problems []string) {
 		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" "+fit.Details(key)
@@ -138,8 +139,8 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 }
 
 // input reads what a pod asks for: its claims, or the templates of those that it does not have.
-func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in fit.Input, claims []types.NamespacedName, err error) {
-	in = fit.Input{Pod: pod.DeepCopy(), Claims: []resourceapi.ResourceClaim{}, Templates: []resourceapi.ResourceClaimTemplate{}}
+func (e *Explainer) input(ctx context.Context, pod *corev1.Pod) (in poddemand.Input, claims []types.NamespacedName, err error) {
+	in = poddemand.Input{Pod: pod.DeepCopy(), Claims: []resourceapi.ResourceClaim{}, Templates: []resourceapi.ResourceClaimTemplate{}}
 	if in.Classes, err = e.classes(ctx); err != nil {
 		return in, nil, err
 	}
@@ -182,7 +183,7 @@ func (e *Explainer) get(ctx context.Context, namespace, name string, o client.Ob
 
 // servedByPlugin reports whether a device plugin serves an extended resource of the pod on some node. Then
 // devices of claims are not all that the pod can have.
-func (e *Explainer) servedByPlugin(ctx context.Context, d *fit.Demand) bool {
+func (e *Explainer) servedByPlugin(ctx context.Context, d *poddemand.Demand) bool {
 	if len(d.Extended) == 0 {
 		return false
 	}
@@ -213,7 +214,7 @@ func wantsDevices(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
 	}
-	for _, c := range fit.Containers(pod) {
+	for _, c := range poddemand.Containers(pod) {
 		for name := range c.Resources.Requests {
 			if strings.Contains(string(name), "/") {
 				return true

@@ -98,7 +98,6 @@ func TestUnreadablePID(t *testing.T) {
 	unknown := "find out whether MPS daemon gpu runs"
 	require.ErrorContains(t, s.Status("gpu").Err, unknown)
 	require.ErrorContains(t, s.Start(within(t), spec), unknown)
-	require.ErrorContains(t, s.Revive(within(t), "gpu"), unknown)
 	require.ErrorContains(t, s.Stop(within(t), "gpu"), unknown)
 	require.DirExists(t, f.pipe())
 	require.False(t, daemon.hasEnded())
@@ -151,7 +150,7 @@ func TestReusedPID(t *testing.T) {
 }
 
 // TestDaemonDies: with clients attached or without, the reason is told, its server
-// is no more when it is revived, and clients find the new one at the same place.
+// is no more when it is started again, and clients find the new one at the same place.
 func TestDaemonDies(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
@@ -174,14 +173,14 @@ func TestDaemonDies(t *testing.T) {
 	assert.ErrorContains(t, status.Err, "NEW CLIENT", "the end of its log")
 	assert.False(t, server.hasEnded())
 
-	require.NoError(t, s.Revive(within(t), spec.ID))
+	require.NoError(t, s.Start(within(t), spec))
 	require.NoError(t, s.Wait(within(t), spec.ID))
 	require.NoError(t, awaitEnd(within(t), server))
 	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
 	again, err := os.Stat(s.PipeDir(spec.ID))
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(pipe, again), "containers have it mounted")
-	require.NoError(t, s.Revive(within(t), spec.ID), "one that runs")
+	require.NoError(t, s.Start(within(t), spec), "one that runs")
 }
 
 func TestDaemonThatDoesNotComeUp(t *testing.T) {

@@ -78,7 +78,7 @@ func TestSharedMemoryOutlivesPluginAndDaemon(t *testing.T) {
 	m.start(s, spec)
 	require.FileExists(t, data)
 	m.kill(m.process(s, "gpu"))
-	require.NoError(t, s.Revive(within(t), "gpu"))
+	require.NoError(t, s.Start(within(t), spec))
 	require.NoError(t, s.Wait(within(t), "gpu"))
 	require.FileExists(t, data)
 	assert.ElementsMatch(t, []string{"gpu/pipe", "gpu/shm"}, mountsBelow(t, "self", m.cfg.Dir), "once each")

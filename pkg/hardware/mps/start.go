@@ -21,7 +21,8 @@ const launchLog = "launch.log"
 var options = []string{"-f", "-multiuser-server"}
 
 // Start starts a daemon, unless it runs, and returns without waiting until it is
-// ready. One that runs with another spec is refused with ErrOtherSpec.
+// ready. One that runs with another spec is refused with ErrOtherSpec. Clients find the
+// daemon where one was that has died.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	if err := checkID(s.cfg.Dir, spec.ID); err != nil {
 		return err
@@ -87,22 +88,6 @@ func prepareIn(ctx context.Context, f folder, spec Spec) error {
 		return fmt.Errorf("MPS daemon %s: %w", spec.ID, err)
 	}
 	return f.write("spec.json", spec)
-}
-
-// Revive starts a daemon that has died again, for what it was for. Clients that
-// come from then on find it where the other was.
-func (s *Supervisor) Revive(ctx context.Context, id string) error {
-	if err := checkID(s.cfg.Dir, id); err != nil {
-		return err
-	}
-	spec, err := s.folder(id).spec()
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("revive MPS daemon %s: %w", id, errNoDaemon)
-	}
-	if err != nil {
-		return fmt.Errorf("revive MPS daemon %s: %w", id, err)
-	}
-	return s.start(ctx, s.folder(id), spec)
 }
 
 // child is a launcher that this process has started, on its way to being a daemon.

@@ -54,7 +54,6 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(m.cfg.Dir, spec.ID))
 	require.NoError(t, s.Stop(within(t), spec.ID), "a second time")
 	assert.ErrorIs(t, s.Wait(within(t), spec.ID), errNoDaemon)
-	assert.ErrorIs(t, s.Revive(within(t), spec.ID), errNoDaemon)
 }
 
 func TestDaemonOfOneGPUSeesItAlone(t *testing.T) {

@@ -39,15 +39,19 @@
   // kept are attributes that belong to the reader: what is opened, hidden by a filter, focused.
   const kept = (e, name) => name === "hidden" || name === "tabindex" || (name === "open" && e.nodeName === "DETAILS");
 
+  const renewal = 10000;
+
   function patch(html) {
     const parsed = new DOMParser().parseFromString(html, "text/html");
     for (const e of [...parsed.body.children]) {
       const old = document.getElementById(e.id);
       if (!old) continue;
-      const answers = all("[data-why][data-done]", old).map((a) => [a.dataset.why, a]);
-      for (const [url, a] of answers) {
-        const fresh = all("[data-why]", e).find((n) => n.dataset.why === url);
-        if (fresh) fresh.replaceWith(a.cloneNode(true));
+      for (const a of all("[data-why][data-done]", old)) {
+        const fresh = all("[data-why]", e).find((n) => n.dataset.why === a.dataset.why);
+        if (!fresh) continue;
+        const shown = a.cloneNode(true); // until there is a newer one
+        if (Date.now() - shown.dataset.done > renewal) shown.dataset.due = "";
+        fresh.replaceWith(shown);
       }
       morph(old, document.importNode(e, true));
       const now = document.getElementById(e.id);
@@ -85,20 +89,24 @@
   addEventListener("pagehide", stop);
   addEventListener("pageshow", follow);
 
-  // ---- Answers of why, one at a time.
+  // ---- Answers of why, one at a time. An update of the page renews those that are older than renewal, for which the
+  // server keeps them: first those that are missing, then the oldest.
 
+  const next = () => $("[data-why]:not([data-done])") || all("[data-why][data-due]").sort((a, b) => a.dataset.done - b.dataset.done)[0];
   let asking = false;
   async function answer() {
     if (asking) return;
     asking = true;
-    for (let p; (p = $("[data-why]:not([data-done])")); ) {
+    for (let p; (p = next()); ) {
       let said;
       try {
         const answer = await fetch(p.dataset.why, { credentials: "same-origin" });
         if (answer.ok) said = await answer.text();
       } catch { /* the server has gone */ }
-      p.textContent = said || `${p.textContent} (Why: the answer could not be read.)`;
-      p.dataset.done = "";
+      if (said) p.textContent = said;
+      else if (!p.dataset.done) p.append(" (Why: the answer could not be read.)");
+      p.dataset.done = Date.now();
+      delete p.dataset.due;
     }
     asking = false;
   }

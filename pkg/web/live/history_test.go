@@ -41,7 +41,7 @@ func (p *plugins) read(ctx context.Context, name string) (usage.Node, error) {
 	}
 	half, memory := 0.5, float64(10<<30)
 	return usage.Node{Name: name, GPUs: []usage.GPU{{Name: "gpu-0", Values: usage.Values{Compute: &half, MemoryUsed: &memory}, Partitions: []usage.Partition{
-		{Profile: "1g.10gb", Values: usage.Values{Engine: &half}, Users: []usage.User{{Namespace: "team", Pod: "web", Claim: "web-gpu"}}},
+		{Profile: "1g.10gb", Values: usage.Values{Engine: &half}, Users: []usage.User{{Device: "gpu-0-mig", Namespace: "team", Pod: "web", Claim: "web-gpu"}}},
 	}}}}, err
 }
 
@@ -93,7 +93,7 @@ func TestFirstSample(t *testing.T) {
 		require.NoError(t, err)
 		u := now["gpu-0"]
 		assert.Equal(t, "compute 50 %, 10 GiB", u.Short)
-		assert.Equal(t, map[string]string{"team/web-gpu": "engine 50 %"}, u.ByClaim)
+		assert.Equal(t, map[string]string{"gpu-0-mig/team/web-gpu": "engine 50 %"}, u.ByClaim)
 		assert.Equal(t, "Compute", u.Series[0].Title)
 		assert.Len(t, u.Series[0].Points, 1)
 		assert.Equal(t, "10 GiB", u.Series[1].Text(u.Series[1].Points[0].Value))
@@ -174,7 +174,7 @@ func TestGap(t *testing.T) {
 		look(k, "node-1", 10*time.Minute)
 		use, err = k.Node("node-1")
 		require.EqualError(t, err, "it restarts")
-		assert.Empty(t, use["gpu-0"].Short+use["gpu-0"].ByClaim["team/web-gpu"])
+		assert.Empty(t, use["gpu-0"].Short+use["gpu-0"].ByClaim["gpu-0-mig/team/web-gpu"])
 		points := len(use["gpu-0"].Series[0].Points)
 		assert.InDelta(t, 8, points, 1, "no value is made up")
 		p.fail("node-1", nil)
@@ -235,17 +235,19 @@ func TestStrangeValues(t *testing.T) {
 func TestClaims(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	n := &node{gpus: map[string]*measured{}}
-	user := func(namespace, claim string, v usage.Values) usage.User {
-		return usage.User{Namespace: namespace, Claim: claim, Pod: "pod", Values: v}
+	user := func(device, namespace, claim string, v usage.Values) usage.User {
+		return usage.User{Device: device, Namespace: namespace, Claim: claim, Pod: "pod", Values: v}
 	}
 	n.keep([]usage.GPU{{
 		Name: "gpu", Values: usage.Values{Compute: at(0.9)},
-		Users: []usage.User{user("a", "share", usage.Values{MemoryUsed: at(1 << 20)}), user("b", "share", usage.Values{}), user("b", "", usage.Values{MemoryUsed: at(1)})},
+		Users: []usage.User{user("share", "a", "share", usage.Values{MemoryUsed: at(1 << 20)}), user("share", "b", "share", usage.Values{}), user("share", "b", "", usage.Values{MemoryUsed: at(1)})},
 		Partitions: []usage.Partition{
-			{Users: []usage.User{user("a", "two", usage.Values{Compute: at(0.1)})}},
-			{Users: []usage.User{user("a", "two", usage.Values{Compute: at(0.2)})}},
-			{Values: usage.Values{Compute: at(0.3), MemoryUsed: at(3 << 30)}, Users: []usage.User{user("c", "alone", usage.Values{})}},
+			{Users: []usage.User{user("mig-1", "a", "two", usage.Values{Compute: at(0.1)})}},
+			{Users: []usage.User{user("mig-2", "a", "two", usage.Values{Compute: at(0.2)}), user("mig-2", "a", "two", usage.Values{Compute: at(0.3)})}},
+			{Values: usage.Values{Compute: at(0.3), MemoryUsed: at(3 << 30)}, Users: []usage.User{user("mig-3", "c", "alone", usage.Values{})}},
 		},
 	}}, time.Now())
-	assert.Equal(t, map[string]string{"a/share": "1 MiB", "a/two": "compute 10 %; compute 20 %", "c/alone": "compute 30 %, 3 GiB"}, n.gpus["gpu"].use(true).ByClaim)
+	assert.Equal(t, map[string]string{
+		"share/a/share": "1 MiB", "mig-1/a/two": "compute 10 %", "mig-2/a/two": "compute 20 %; compute 30 %", "mig-3/c/alone": "compute 30 %, 3 GiB",
+	}, n.gpus["gpu"].use(true).ByClaim)
 }

@@ -77,7 +77,7 @@ func (s *measured) claims(users []usage.User, of usage.Values) {
 		if said == "" || u.Claim == "" {
 			continue
 		}
-		key := u.Namespace + "/" + u.Claim
+		key := u.Device + "/" + u.Namespace + "/" + u.Claim
 		if before := s.byClaim[key]; before != "" {
 			said = before + "; " + said
 		}

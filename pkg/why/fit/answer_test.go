@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/pending"
@@ -37,18 +38,18 @@ func TestCounts(t *testing.T) {
 		assert.Equal(t, test.want, test.nodes.Event(true))
 		assert.Equal(t, test.uncertain, test.nodes.Event(false))
 		if test.note != "" {
-			assert.Equal(t, test.note, fit.Note(types.NamespacedName{Namespace: "team-a", Name: "p"}, []fit.Ask{{Text: "1 × x"}}, fit.Tally{Counts: test.nodes}))
+			assert.Equal(t, test.note, fit.Note(types.NamespacedName{Namespace: "team-a", Name: "p"}, []demand.Ask{{Text: "1 × x"}}, fit.Tally{Counts: test.nodes}))
 		}
 	}
 }
 
 // shared is what the controller judges for the pod.
-func shared(w *pending.World) *fit.Demand {
+func shared(w *pending.World) *demand.Demand {
 	w.T.Helper()
-	d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
+	d := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
 	require.Empty(w.T, d.Missing)
 	require.Empty(w.T, d.Invalid(w.In.Classes))
-	ours, certain, err := d.Narrow(w.T.Context(), w.In.Objects)
+	ours, certain, err := fit.Narrow(w.T.Context(), d, w.In.Objects)
 	require.NoError(w.T, err)
 	require.True(w.T, ours)
 	require.True(w.T, certain)
@@ -56,7 +57,7 @@ func shared(w *pending.World) *fit.Demand {
 }
 
 // verdict is the verdict about a node as the controller reads it.
-func verdict(ctx context.Context, w *pending.World, name string, d *fit.Demand) fit.Verdict {
+func verdict(ctx context.Context, w *pending.World, name string, d *demand.Demand) fit.Verdict {
 	o := w.In.Objects
 	o.Slices = nil
 	for _, s := range w.In.Slices {
@@ -162,7 +163,7 @@ func TestUnclearVerdicts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.Equal(t, fit.Unclear, verdict(ctx, w, "node-a", shared))
-	_, _, err := shared.Narrow(ctx, w.In.Objects)
+	_, _, err := fit.Narrow(ctx, shared, w.In.Objects)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

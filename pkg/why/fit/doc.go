@@ -6,8 +6,7 @@
 //   - verdict.go: the verdicts, with the message, event and remedy of each; result.go: a node's result;
 //     cause.go: what a node lacks, with the values that exist; tally.go: causes of many nodes;
 //     remedies.go: what users can do; way.go: which holders would make room
-//   - demand.go, request.go, volumes.go, others.go: what a pod requests; asks.go: the same as text;
-//     shared.go: what pods with equal demands share
+//   - shared.go: what of a demand this driver can serve
 //   - model.go: the cluster; node.go: a node; allocate.go: the scheduler's allocator
 //   - supply.go: a node's devices for a request, with shares.go for shared devices and modes.go for
 //     AMD's modes

@@ -13,11 +13,12 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // exclude adds the reasons for which the pod cannot run on a node, even if the node were empty.
-func (m *Model) exclude(n *Node, node *corev1.Node, d *Demand) {
-	pod := d.pod
+func (m *Model) exclude(n *Node, node *corev1.Node, d *demand.Demand) {
+	pod := d.Pod
 	for _, claim := range d.Allocated {
 		if !accepts(claim.Status.Allocation.NodeSelector, node) {
 			n.exclude("the claim "+claim.Name+" has its devices on another node, and the pod must follow", Remedy{})

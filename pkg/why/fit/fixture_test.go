@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/pending"
@@ -17,8 +18,8 @@ import (
 func newWorld(t testing.TB) *pending.World { return pending.New(t, "../../..") }
 
 // nodesFor evaluates all nodes for the pod.
-func nodesFor(w *pending.World) (*fit.Demand, []fit.Node) {
-	d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})
+func nodesFor(w *pending.World) (*demand.Demand, []fit.Node) {
+	d := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes, Storage: w.In.Storage})
 	m := fit.NewModel(w.In.Objects, w.In.Partial)
 	return d, m.Nodes(w.T.Context(), d, m.Summary(w.T.Context(), cluster.View{}).Nodes)
 }
@@ -28,7 +29,7 @@ func requireNodes(t *testing.T, name string, w *pending.World) {
 	t.Helper()
 	d, nodes := nodesFor(w)
 	data, err := yaml.Marshal(struct {
-		Asks     []fit.Ask
+		Asks     []demand.Ask
 		Summary  string
 		Event    string
 		Sorted   []fit.Node

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Model is the cluster in which nodes are evaluated, with the input of the scheduler's allocator.
@@ -52,7 +53,7 @@ func NewNodeModel(o cluster.Objects) *Model {
 }
 
 // Judge returns whether a node can serve a demand. The verdict is Unclear if the context ends.
-func (m *Model) Judge(ctx context.Context, node string, d *Demand) Outcome {
+func (m *Model) Judge(ctx context.Context, node string, d *demand.Demand) Outcome {
 	n := Node{Name: node, Verdict: Unusable} // it publishes no GPUs
 	if slices.Contains(m.NodeNames(), node) {
 		n = m.judge(ctx, node, cluster.Node{}, d)
@@ -66,7 +67,7 @@ func (m *Model) Judge(ctx context.Context, node string, d *Demand) Outcome {
 }
 
 // Nodes evaluates all nodes that publish GPUs, and others that matter. drawn describes their GPUs.
-func (m *Model) Nodes(ctx context.Context, d *Demand, drawn []cluster.Node) []Node {
+func (m *Model) Nodes(ctx context.Context, d *demand.Demand, drawn []cluster.Node) []Node {
 	var out []Node
 	for _, name := range m.NodeNames() {
 		var picture cluster.Node
@@ -99,7 +100,7 @@ func (m *Model) matches(ctx context.Context, d *cluster.Device, selectors []reso
 
 // passes reports whether a device satisfies a choice, and how many selectors it passes before one that it
 // does not. Those of the class count as one.
-func (m *Model) passes(ctx context.Context, d *cluster.Device, ch Choice) (passed int, all bool, err error) {
+func (m *Model) passes(ctx context.Context, d *cluster.Device, ch demand.Choice) (passed int, all bool, err error) {
 	class := m.DeviceClasses[ch.Class]
 	if class == nil {
 		return 0, false, nil
@@ -117,9 +118,9 @@ func (m *Model) passes(ctx context.Context, d *cluster.Device, ch Choice) (passe
 }
 
 // OtherDrivers reports whether only other drivers can serve a pod's requests, and whether they may.
-func (m *Model) OtherDrivers(ctx context.Context, d *Demand) (only, perhaps bool) {
+func (m *Model) OtherDrivers(ctx context.Context, d *demand.Demand) (only, perhaps bool) {
 	only, perhaps = len(d.Unallocated) > 0, len(d.Unallocated) > 0
-	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+	d.EachRequest(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		s := m.serving(ctx, r)
 		only, perhaps = only && s == cluster.Others, perhaps && s != cluster.Ours
 	})
@@ -129,7 +130,7 @@ func (m *Model) OtherDrivers(ctx context.Context, d *Demand) (only, perhaps bool
 // serving returns who can serve a request. Whoever can serve an alternative can serve the request.
 func (m *Model) serving(ctx context.Context, r resourceapi.DeviceRequest) cluster.Serving {
 	out := cluster.Ours
-	for _, ch := range Choices(r) {
+	for _, ch := range demand.Choices(r) {
 		switch s := m.Serving(ctx, ch.Class, ch.Selectors); s {
 		case cluster.Others:
 			return cluster.Others

@@ -11,14 +11,15 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // modesClash reports whether requests need different modes of AMD's GPUs.
-func (m *Model) modesClash(ctx context.Context, node *corev1.Node, d *Demand) (clash bool) {
+func (m *Model) modesClash(ctx context.Context, node *corev1.Node, d *demand.Demand) (clash bool) {
 	var wanted [][]string
-	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+	d.EachRequest(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		var modes []string
-		for _, ch := range Choices(r) {
+		for _, ch := range demand.Choices(r) {
 			modes = lists.Union(modes, m.wantedModes(ctx, node, ch)...)
 		}
 		for _, others := range wanted {
@@ -30,7 +31,7 @@ func (m *Model) modesClash(ctx context.Context, node *corev1.Node, d *Demand) (c
 	return clash
 }
 
-func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch Choice) (modes []string) {
+func (m *Model) wantedModes(ctx context.Context, node *corev1.Node, ch demand.Choice) (modes []string) {
 	for _, p := range m.Pools {
 		for _, d := range p.Devices {
 			if _, ok, err := m.passes(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {

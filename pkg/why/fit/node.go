@@ -17,10 +17,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // judge evaluates a node that publishes GPUs, for a demand.
-func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *Demand) Node {
+func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *demand.Demand) Node {
 	n := Node{Name: name, GPUs: products(drawn), Verdict: Fits}
 	if !m.objects.Partial {
 		n.Free = drawn.Free()
@@ -36,7 +37,7 @@ func (m *Model) judge(ctx context.Context, name string, drawn cluster.Node, d *D
 }
 
 // judgeDevices adds the verdict about the devices of a node.
-func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
+func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d *demand.Demand) {
 	devices, withheld, unusable := m.gpus(node)
 	n.Reasons = append(n.Reasons, unusable...)
 	if devices == 0 && len(unusable) > 0 {
@@ -61,7 +62,7 @@ func (m *Model) judgeDevices(ctx context.Context, n *Node, node *corev1.Node, d 
 		return
 	}
 	first := Fits
-	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+	d.EachRequest(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		n.Requests = append(n.Requests, m.request(ctx, node, claim, r))
 		if first == Fits {
 			first = n.Requests[len(n.Requests)-1].Verdict
@@ -106,10 +107,10 @@ func (n *Node) lacking(lacks []*Cause) {
 }
 
 // lacks returns why requests of the pod are Lacking on a node. It does not search for an allocation.
-func (m *Model) lacks(ctx context.Context, node *corev1.Node, d *Demand) (out []*Cause) {
-	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+func (m *Model) lacks(ctx context.Context, node *corev1.Node, d *demand.Demand) (out []*Cause) {
+	d.EachRequest(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		var all []*supply
-		for _, ch := range Choices(r) {
+		for _, ch := range demand.Choices(r) {
 			s, err := m.supplyOf(ctx, node, ch, true)
 			if err != nil || s.verdict(false) != Lacking {
 				return
@@ -134,7 +135,7 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	}
 	var all []*supply
 	hopeless := true
-	for _, ch := range Choices(r) {
+	for _, ch := range demand.Choices(r) {
 		s, err := m.supplyOf(ctx, node, ch, false)
 		if err != nil {
 			return fail(err)
@@ -183,7 +184,7 @@ func (m *Model) request(ctx context.Context, node *corev1.Node, claim *resourcea
 	return out
 }
 
-func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *Demand) {
+func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *demand.Demand) {
 	say := func(v Verdict, format string, args ...any) {
 		n.Verdict, n.Reasons = v, append(n.Reasons, fmt.Sprintf(format, args...))
 	}
@@ -263,7 +264,7 @@ func (m *Model) gpus(node *corev1.Node) (devices, withheld int, unusable []strin
 
 // servedByPlugins returns nodes without Tranche's GPUs on which a device plugin serves the pod's
 // requests.
-func (m *Model) servedByPlugins(d *Demand, shown []Node) (out []Node) {
+func (m *Model) servedByPlugins(d *demand.Demand, shown []Node) (out []Node) {
 	for i := range m.objects.Nodes {
 		node := &m.objects.Nodes[i]
 		if slices.ContainsFunc(shown, func(n Node) bool { return n.Name == node.Name }) {
@@ -277,7 +278,7 @@ func (m *Model) servedByPlugins(d *Demand, shown []Node) (out []Node) {
 }
 
 // servedByPlugin has a sentence for each extended resource that a device plugin serves on a node.
-func servedByPlugin(node *corev1.Node, d *Demand) (out []string) {
+func servedByPlugin(node *corev1.Node, d *demand.Demand) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(d.Extended)) {
 		if have := node.Status.Allocatable[name]; !have.IsZero() {
 			out = append(out, fmt.Sprintf("a device plugin serves %s on this node (%s in total), so Tranche's devices do not count for it here.", name, have.String()))

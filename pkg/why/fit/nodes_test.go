@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -196,20 +195,20 @@ func TestNodes(t *testing.T) {
 		},
 		"larger-than-the-node": func(t *testing.T) *pending.World {
 			w := newWorld(t).TwoNodes()
-			w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = amounts("cpu", "64", "memory", "2Ti")
-			w.In.Nodes[0].Status.Allocatable = amounts("cpu", "64", "memory", "1Ti")
+			w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = pending.Resources("cpu", "64", "memory", "2Ti")
+			w.In.Nodes[0].Status.Allocatable = pending.Resources("cpu", "64", "memory", "1Ti")
 			return w
 		},
 		"device-plugin-elsewhere": func(t *testing.T) *pending.World {
 			w := newWorld(t).TwoNodes().Hold("node-a", "team-b", "train", pending.WholeGPU, 2).Node("node-c", "H100-80GB", 1)
 			w.In.Pod = pending.PodNamed("pod")
 			w.In.Pod.Spec.InitContainers = []corev1.Container{{Name: "load"}, {Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}}
-			w.In.Pod.Spec.InitContainers[0].Resources.Requests = amounts("nvidia.com/mig-1g.10gb", "3", "nvidia.com/gpu", "0")
-			w.In.Pod.Spec.InitContainers[1].Resources.Requests = amounts("nvidia.com/mig-1g.10gb", "1")
-			w.In.Pod.Spec.Containers[0].Resources.Requests = amounts("nvidia.com/mig-1g.10gb", "1", "nvidia.com/mig-3g.40gb", "1")
+			w.In.Pod.Spec.InitContainers[0].Resources.Requests = pending.Resources("nvidia.com/mig-1g.10gb", "3", "nvidia.com/gpu", "0")
+			w.In.Pod.Spec.InitContainers[1].Resources.Requests = pending.Resources("nvidia.com/mig-1g.10gb", "1")
+			w.In.Pod.Spec.Containers[0].Resources.Requests = pending.Resources("nvidia.com/mig-1g.10gb", "1", "nvidia.com/mig-3g.40gb", "1")
 			w.In.Nodes = append(w.In.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-d"}})
-			w.In.Nodes[2].Status.Allocatable = amounts("nvidia.com/mig-1g.10gb", "7")
-			w.In.Nodes[3].Status.Allocatable = amounts("nvidia.com/mig-1g.10gb", "5")
+			w.In.Nodes[2].Status.Allocatable = pending.Resources("nvidia.com/mig-1g.10gb", "7")
+			w.In.Nodes[3].Status.Allocatable = pending.Resources("nvidia.com/mig-1g.10gb", "5")
 			return w
 		},
 		"one-is-withheld": func(t *testing.T) *pending.World {
@@ -246,13 +245,4 @@ func TestNodes(t *testing.T) {
 			requireNodes(t, name, world(t))
 		})
 	}
-}
-
-// amounts are pairs of name and quantity.
-func amounts(pairs ...string) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return out
 }

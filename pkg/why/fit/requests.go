@@ -11,12 +11,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // judgeRequests adds the verdict about a node with free devices on which pods request too much GPU
 // memory or compute. Pods that request no more than they hold leave room where devices are free.
-func (m *Model) judgeRequests(n *Node, node *corev1.Node, d *Demand) {
-	asks, all := cluster.RequestsOf(d.pod), cluster.RequestedOn(node, m.objects.Requesting)
+func (m *Model) judgeRequests(n *Node, node *corev1.Node, d *demand.Demand) {
+	asks, all := cluster.RequestsOf(d.Pod), cluster.RequestedOn(node, m.objects.Requesting)
 	if n.Verdict != Fits || m.objects.Requesting == nil || all.Room(asks) {
 		return
 	}

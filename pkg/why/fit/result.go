@@ -59,15 +59,6 @@ type InMode struct {
 	Claims int    `json:"claimCount"`
 }
 
-// Ask is a request of a claim.
-type Ask struct {
-	Claim   string `json:"claimName,omitempty"`
-	Request string `json:"requestName"`
-	Class   string `json:"deviceClassName,omitempty"`
-	// Text is the request in words: "2 × gpu-mig-1g-10gb.tranche.dev".
-	Text string `json:"message"`
-}
-
 // Remedy is something that users can do, with the command for it if there is one.
 type Remedy struct {
 	Text    string `json:"message"`

@@ -12,11 +12,12 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // asked returns how much of each capacity a claim would get: the requested amount, or the default.
 // missing are the names of requested capacities that the device does not have.
-func asked(d *cluster.Device, ch Choice) (amounts cluster.Amounts, missing []string) {
+func asked(d *cluster.Device, ch demand.Choice) (amounts cluster.Amounts, missing []string) {
 	for name := range ch.Amounts {
 		if _, ok := d.Capacity[name]; !ok {
 			missing = append(missing, string(name))
@@ -44,7 +45,7 @@ type limit struct {
 }
 
 // unfitFor explains why a shared device can never satisfy a choice. The text is empty if it can.
-func unfitFor(d *cluster.Device, ch Choice) limit {
+func unfitFor(d *cluster.Device, ch demand.Choice) limit {
 	amounts, missing := asked(d, ch)
 	switch {
 	case slices.Contains(missing, names.CapacityComputePercent):

@@ -18,10 +18,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 type supply struct {
-	Choice
+	demand.Choice
 	// places is the number of matching devices. free, taken and tainted are parts of it, as is unfit,
 	// the number of shared devices that can never satisfy the choice.
 	places, free, taken, tainted, unfit int
@@ -52,7 +53,7 @@ type supply struct {
 
 // supplyOf counts the devices of a node for a choice. If enough is true, it stops when the node does not
 // lack them.
-func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch Choice, enough bool) (*supply, error) {
+func (m *Model) supplyOf(ctx context.Context, node *corev1.Node, ch demand.Choice, enough bool) (*supply, error) {
 	s := &supply{Choice: ch, left: map[string]resource.Quantity{}}
 	modes := map[*cluster.Pool][]string{}
 	for _, p := range m.Pools {

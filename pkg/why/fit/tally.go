@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // Outcome is a Verdict with its causes.
@@ -128,8 +129,8 @@ func (c Counts) closest() Verdict {
 const maxAsked, maxCause = 200, 500
 
 // Note returns the text of an event on a waiting pod.
-func Note(pod types.NamespacedName, asks []Ask, t Tally) string {
-	return fmt.Sprintf("Waits for %s: %s. %s", text.Cut(Asked(asks), maxAsked), text.Cut(t.String(), maxCause), Details(pod))
+func Note(pod types.NamespacedName, asks []demand.Ask, t Tally) string {
+	return fmt.Sprintf("Waits for %s: %s. %s", text.Cut(demand.Asked(asks), maxAsked), text.Cut(t.String(), maxCause), Details(pod))
 }
 
 // Details ends the text of an event with the command that says more.

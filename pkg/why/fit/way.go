@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // way has devices with the holders that keep them from being allocated.
@@ -35,7 +36,7 @@ const (
 
 // addWay adds to one of the nodes how the fewest holders would make room for the pod. The scheduler's
 // allocator proves it.
-func (m *Model) addWay(ctx context.Context, d *Demand, nodes []Node) {
+func (m *Model) addWay(ctx context.Context, d *demand.Demand, nodes []Node) {
 	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
 	defer cancel()
 	of := map[string][]way{}
@@ -86,7 +87,7 @@ func (w way) known() bool {
 func byHolders(a, b way) int { return cmp.Compare(len(a.holders), len(b.holders)) }
 
 // way returns the devices that the pod gets on a node if holders end, nil if it gets none.
-func (m *Model) way(ctx context.Context, node *corev1.Node, d *Demand, ways []way) *way {
+func (m *Model) way(ctx context.Context, node *corev1.Node, d *demand.Demand, ways []way) *way {
 	var released []cluster.Holder
 	var devices []string
 	for _, w := range ways {
@@ -114,7 +115,7 @@ func (m *Model) way(ctx context.Context, node *corev1.Node, d *Demand, ways []wa
 }
 
 // without returns the devices that a pod gets on a node without some holders.
-func (m *Model) without(ctx context.Context, node *corev1.Node, d *Demand, released []cluster.Holder) []string {
+func (m *Model) without(ctx context.Context, node *corev1.Node, d *demand.Demand, released []cluster.Holder) []string {
 	held := allocation.Nothing()
 	for i := range m.objects.Claims {
 		c := &m.objects.Claims[i]

@@ -36,7 +36,7 @@ func (u Usage) Node(node string) (map[string]overview.Usage, error) {
 			continue
 		}
 		if of := out[cluster.GPUOf(scenes.Result(c).Device)]; of.ByClaim != nil {
-			of.ByClaim[c.Namespace+"/"+c.Name] = fmt.Sprintf("compute %d %%, %.1f GiB", 3+i*7%40, 0.5+float64(i%9)*0.7)
+			of.ByClaim[scenes.Result(c).Device+"/"+c.Namespace+"/"+c.Name] = fmt.Sprintf("compute %d %%, %.1f GiB", 3+i*7%40, 0.5+float64(i%9)*0.7)
 		}
 	}
 	return out, nil

@@ -1,4 +1,4 @@
-package fit_test
+package demand_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/test/pending"
 )
 
@@ -36,10 +36,10 @@ func TestClaimsOfPods(t *testing.T) {
 		"classes hidden": {func(w *pending.World) { w.In.Classes = nil }, nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := pending.New(t, "../../..")
 			w.Pod(pending.Request("gpu", pending.Small))
 			test.change(w)
-			d := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
+			d := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
 			assert.Equal(t, test.missing, d.Missing)
 			assert.Equal(t, test.deleted, d.Deleted())
 			assert.Equal(t, test.invalid, d.Invalid(w.In.Classes))
@@ -50,39 +50,39 @@ func TestClaimsOfPods(t *testing.T) {
 // A claim of the scheduler replaces the one that stands for extended resources, and so does a node.
 func TestExtendedResources(t *testing.T) {
 	const small = "nvidia.com/mig-1g.10gb"
-	w := newWorld(t)
+	w := pending.New(t, "../../..")
 	pod := pending.PodNamed("pod")
-	pod.Spec.Containers[0].Resources.Requests = amounts(small, "2", "nvidia.com/none", "1", "nvidia.com/mig-3g.40gb", "0")
-	in := fit.Input{Pod: pod, Classes: w.In.Classes}
-	d := fit.DemandOf(in)
+	pod.Spec.Containers[0].Resources.Requests = pending.Resources(small, "2", "nvidia.com/none", "1", "nvidia.com/mig-3g.40gb", "0")
+	in := demand.Input{Pod: pod, Classes: w.In.Classes}
+	d := demand.Of(in)
 	assert.Equal(t, map[corev1.ResourceName]string{small: pending.Small}, d.Extended)
-	assert.Equal(t, []fit.Ask{{Request: "main", Class: pending.Small, Text: "2 × " + pending.Small + " (" + small + ")"}}, d.Asks())
+	assert.Equal(t, []demand.Ask{{Request: "main", Class: pending.Small, Text: "2 × " + pending.Small + " (" + small + ")"}}, d.Asks())
 	assert.Equal(t, []string{small, "extended resource"}, []string{d.Resource(pending.Small), d.Resource(pending.Three)})
 
 	placed := in
 	placed.Pod = pod.DeepCopy()
 	placed.Pod.Spec.NodeName = "node-a"
-	assert.Empty(t, fit.DemandOf(placed).Asks())
+	assert.Empty(t, demand.Of(placed).Asks())
 
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "pod-extended"}
 	in.Claims = []resourceapi.ResourceClaim{*pending.ClaimOf("team-a", "pod-extended", pending.Request("gpu", pending.Three))}
-	assert.Equal(t, []fit.Ask{{Claim: "pod-extended", Request: "gpu", Class: pending.Three, Text: "1 × " + pending.Three}}, fit.DemandOf(in).Asks())
+	assert.Equal(t, []demand.Ask{{Claim: "pod-extended", Request: "gpu", Class: pending.Three, Text: "1 × " + pending.Three}}, demand.Of(in).Asks())
 	in.Claims[0].Status.Allocation = &resourceapi.AllocationResult{}
-	d = fit.DemandOf(in)
+	d = demand.Of(in)
 	assert.Empty(t, d.Unallocated)
 	assert.Len(t, d.Allocated, 1)
 }
 
 func TestAsks(t *testing.T) {
-	w := newWorld(t)
+	w := pending.New(t, "../../..")
 	all := pending.Request("all", pending.WholeGPU)
 	all.Exactly.AllocationMode, all.Exactly.AdminAccess = resourceapi.DeviceAllocationModeAll, ptr.To(true)
 	choice := pending.AnyOf("choice", pending.Three, pending.Small)
 	choice.FirstAvailable[1].Count, choice.FirstAvailable[1].Selectors = 2, []resourceapi.DeviceSelector{{}}
 	w.Pod(all, choice, pending.Amounting(pending.MemoryShare, "memory", "20Gi"))
-	asks := fit.DemandOf(fit.Input{Pod: w.In.Pod, Claims: w.In.Claims}).Asks()
+	asks := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims}).Asks()
 	assert.Equal(t, "all gpu.tranche.dev of the node, for monitoring only (adminAccess); 1 × gpu-mig-3g-40gb.tranche.dev, or else 2 × gpu-mig-1g-10gb.tranche.dev with selectors; "+
-		"1 × gpu-memory-share.tranche.dev (20Gi of memory)", fit.Asked(asks))
+		"1 × gpu-memory-share.tranche.dev (20Gi of memory)", demand.Asked(asks))
 	for _, a := range asks {
 		assert.Equal(t, "pod-gpu-x7k2p", a.Claim)
 	}
@@ -114,41 +114,41 @@ func TestVolumes(t *testing.T) {
 	pv := []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}}
 	pv[0].Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: zone}
 	for name, test := range map[string]struct {
-		storage fit.Storage
-		want    fit.Volume
+		storage demand.Storage
+		want    demand.Volume
 	}{
-		"hidden":           {fit.Storage{}, fit.Volume{State: fit.VolumeUnknown}},
-		"of another":       {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Namespace = "team-b" })}}, fit.Volume{State: fit.VolumeMissing}},
-		"deleted":          {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}}, fit.Volume{State: fit.VolumeTerminating}},
-		"lost":             {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })}}, fit.Volume{State: fit.VolumeLost}},
-		"bound":            {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv}, fit.Volume{State: fit.VolumeReady, PV: "pv-1", Nodes: zone, NodesKnown: true}},
-		"bound anywhere":   {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv[1:]}, fit.Volume{State: fit.VolumeReady, PV: "pv-1", NodesKnown: true}},
-		"bound, no volume": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}}, fit.Volume{State: fit.VolumeReady, PV: "pv-1"}},
-		"being bound": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })}, Classes: classes},
-			fit.Volume{State: fit.VolumeUnbound}},
-		"without a class": {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class(""))}}, fit.Volume{State: fit.VolumeUnbound}},
-		"classes hidden":  {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}}, fit.Volume{State: fit.VolumeUnknown, Class: "local"}},
-		"on demand":       {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}, Classes: classes}, fit.Volume{State: fit.VolumeReady, Class: "local"}},
-		"at once":         {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("fast"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "fast"}},
-		"by default":      {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("plain"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "plain"}},
-		"no such class":   {fit.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("x"))}, Classes: classes}, fit.Volume{State: fit.VolumeUnbound, Class: "x"}},
+		"hidden":           {demand.Storage{}, demand.Volume{State: demand.VolumeUnknown}},
+		"of another":       {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Namespace = "team-b" })}}, demand.Volume{State: demand.VolumeMissing}},
+		"deleted":          {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}}, demand.Volume{State: demand.VolumeTerminating}},
+		"lost":             {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })}}, demand.Volume{State: demand.VolumeLost}},
+		"bound":            {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv}, demand.Volume{State: demand.VolumeReady, PV: "pv-1", Nodes: zone, NodesKnown: true}},
+		"bound anywhere":   {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}, Volumes: pv[1:]}, demand.Volume{State: demand.VolumeReady, PV: "pv-1", NodesKnown: true}},
+		"bound, no volume": {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", bound)}}, demand.Volume{State: demand.VolumeReady, PV: "pv-1"}},
+		"being bound": {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })}, Classes: classes},
+			demand.Volume{State: demand.VolumeUnbound}},
+		"without a class": {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class(""))}}, demand.Volume{State: demand.VolumeUnbound}},
+		"classes hidden":  {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}}, demand.Volume{State: demand.VolumeUnknown, Class: "local"}},
+		"on demand":       {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("local"))}, Classes: classes}, demand.Volume{State: demand.VolumeReady, Class: "local"}},
+		"at once":         {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("fast"))}, Classes: classes}, demand.Volume{State: demand.VolumeUnbound, Class: "fast"}},
+		"by default":      {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("plain"))}, Classes: classes}, demand.Volume{State: demand.VolumeUnbound, Class: "plain"}},
+		"no such class":   {demand.Storage{Claims: []corev1.PersistentVolumeClaim{claim("set", class("x"))}, Classes: classes}, demand.Volume{State: demand.VolumeUnbound, Class: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := fit.Volumes(pod, test.storage)
+			got := demand.Volumes(pod, test.storage)
 			test.want.Name, test.want.Claim = "data", "set"
-			own := fit.Volume{Name: "own", Claim: "pod-own", State: fit.VolumeMissing}
+			own := demand.Volume{Name: "own", Claim: "pod-own", State: demand.VolumeMissing}
 			if test.storage.Claims == nil {
-				own.State = fit.VolumeUnknown
+				own.State = demand.VolumeUnknown
 			}
-			assert.Equal(t, []fit.Volume{test.want, own}, got)
+			assert.Equal(t, []demand.Volume{test.want, own}, got)
 		})
 	}
 
 	foreign := claim("pod-own", bound)
 	owned := *foreign.DeepCopy()
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: ptr.To(true)}}
-	for state, c := range map[fit.VolumeState]corev1.PersistentVolumeClaim{fit.VolumeMissing: foreign, fit.VolumeReady: owned} {
-		assert.Equal(t, state, fit.Volumes(pod, fit.Storage{Claims: []corev1.PersistentVolumeClaim{c}})[1].State)
+	for state, c := range map[demand.VolumeState]corev1.PersistentVolumeClaim{demand.VolumeMissing: foreign, demand.VolumeReady: owned} {
+		assert.Equal(t, state, demand.Volumes(pod, demand.Storage{Claims: []corev1.PersistentVolumeClaim{c}})[1].State)
 	}
 }
 
@@ -182,14 +182,14 @@ func TestOthers(t *testing.T) {
 			s.HostNetwork, s.Containers[0].Ports = true, []corev1.ContainerPort{{ContainerPort: 80}}
 		}, []string{"ports of the host"}},
 		"resources": {func(s *corev1.PodSpec) {
-			s.Containers[0].Resources.Requests = amounts("memory", "1Gi", "cpu", "1", "example.com/nic", "1", "ephemeral-storage", "0")
-			s.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "2")}}}
+			s.Containers[0].Resources.Requests = pending.Resources("memory", "1Gi", "cpu", "1", "example.com/nic", "1", "ephemeral-storage", "0")
+			s.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: pending.Resources("cpu", "2")}}}
 		}, []string{"cpu, memory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := pending.PodNamed("pod")
 			test.change(&pod.Spec)
-			assert.Equal(t, test.want, fit.Others(pod))
+			assert.Equal(t, test.want, demand.Others(pod))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package fit
+package demand
 
 import (
 	"fmt"
@@ -38,13 +38,12 @@ type Demand struct {
 	Extended map[corev1.ResourceName]string
 	// Volumes are the pod's PersistentVolumeClaims.
 	Volumes []Volume
-
-	pod *corev1.Pod
+	Pod     *corev1.Pod
 }
 
-// DemandOf returns what a pod requests.
-func DemandOf(in Input) *Demand {
-	d := &Demand{Extended: map[corev1.ResourceName]string{}, Volumes: Volumes(in.Pod, in.Storage), pod: in.Pod}
+// Of returns what a pod requests.
+func Of(in Input) *Demand {
+	d := &Demand{Extended: map[corev1.ResourceName]string{}, Volumes: Volumes(in.Pod, in.Storage), Pod: in.Pod}
 	byName := map[string]*resourceapi.ResourceClaim{}
 	for i, c := range in.Claims {
 		if c.Namespace == in.Pod.Namespace {
@@ -84,8 +83,8 @@ func (d *Demand) add(c *resourceapi.ResourceClaim) {
 	}
 }
 
-// requests calls f for each request that is not allocated, with its claim.
-func (d *Demand) requests(f func(*resourceapi.ResourceClaim, resourceapi.DeviceRequest)) {
+// EachRequest calls f for each request that is not allocated, with its claim.
+func (d *Demand) EachRequest(f func(*resourceapi.ResourceClaim, resourceapi.DeviceRequest)) {
 	for _, claim := range d.Unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
 			f(claim, r)
@@ -108,7 +107,7 @@ func (d *Demand) Deleted() (out []string) {
 func (d *Demand) Invalid(classes []resourceapi.DeviceClass) []string {
 	out := d.Deleted()
 	there := lists.Map(classes, func(c resourceapi.DeviceClass) string { return c.Name })
-	d.requests(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+	d.EachRequest(func(_ *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		for _, ch := range Choices(r) {
 			if classes != nil && !slices.Contains(there, ch.Class) {
 				out = lists.Union(out, "there is no DeviceClass "+ch.Class+strict.DidYouMean(ch.Class, there))

@@ -1,4 +1,4 @@
-package fit
+package demand
 
 import (
 	"fmt"
@@ -9,9 +9,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
+// Ask is a request of a claim.
+type Ask struct {
+	Claim   string `json:"claimName,omitempty"`
+	Request string `json:"requestName"`
+	Class   string `json:"deviceClassName,omitempty"`
+	// Text is the request in words: "2 × gpu-mig-1g-10gb.tranche.dev".
+	Text string `json:"message"`
+}
+
 // Asks returns the pod's unallocated requests.
 func (d *Demand) Asks() (out []Ask) {
-	d.requests(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
+	d.EachRequest(func(claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) {
 		a := Ask{Claim: claim.Name, Request: r.Name}
 		var texts []string
 		for _, ch := range Choices(r) {

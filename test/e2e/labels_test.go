@@ -94,12 +94,12 @@ func TestMIGConfigLabelWithoutConfigMap(t *testing.T) {
 	assert.Equal(t, 8*4, s.machine(nodeA).instances())
 }
 
-// Without a ConfigMap and profiles of these names, Kaiwo's labels mean what they mean there.
+// Without a ConfigMap, Kaiwo's labels name profiles of the chart, which keep the memory mode.
 func TestKaiwoLabelsWithoutConfigMap(t *testing.T) {
 	s := start(t)
 	s.followLabels(adopt.Kaiwo, "kaiwo", adopt.ConfigMap{}, nodeC, names.LabelKaiwoEnabled, names.LabelKaiwoProfile)
 	s.labelNode(nodeC, names.LabelKaiwoEnabled, "true")
-	for _, test := range [][2]string{{"cpx", "CPX NPS4"}, {"spx", "SPX NPS1"}} {
+	for _, test := range [][2]string{{"cpx", "CPX NPS1"}, {"spx", "SPX NPS1"}} {
 		s.labelNode(nodeC, names.LabelKaiwoProfile, test[0])
 		s.waitFollows(nodeC, test[0])
 		assert.Equal(t, slices.Repeat([]string{test[1]}, 8), s.modeTexts(nodeC))

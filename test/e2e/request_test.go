@@ -56,7 +56,6 @@ func TestTwoMIGPartitionsInOneContainer(t *testing.T) {
 		got = append(got, profile[:len("1g-10gb")])
 	}
 	assert.ElementsMatch(t, []string{"1g-10gb", "2g-20gb"}, got)
-	s.waitPodEvent("two-sizes", names.EventSeveralMIGPartitions, "has 2 MIG partitions", "one larger partition")
 }
 
 // The container finds a file in the format of Kubernetes that describes its device.

@@ -36,7 +36,7 @@ everything() {
 code=0
 (
   case $name in
-    TestSharesLimitedByTheKernel) alone h100x8 --set simulate.nvidiaDriver=615 ;;
+    TestSharesLimitedByTheKernel) alone h100x8,l4x4,mi300x8 --set simulate.nvidiaDriver=615 ;;
     TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
     *) everything ;;
   esac

@@ -35,6 +35,7 @@ var unscripted = map[string]string{
 	"notebook":         "its image is not here",
 	"plan":             "a person waits between its steps",
 	"profile-rollback": "it is for the cluster of make demo, on which it injects a fault",
+	"translate-kai":    "the scheduler's name of pods cannot be applied twice",
 	"vectoradd":        "its image is not here",
 	"vllm":             "its image is not here",
 }

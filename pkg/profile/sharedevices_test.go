@@ -147,7 +147,6 @@ func TestWhatSharesAre(t *testing.T) {
 	}
 }
 
-// Shares of partitions only take turns, whatever holds for the whole GPU.
 // Where the kernel driver limits memory, time-slicing needs no MPS, and its servers take no memory.
 func TestSharesLimitedByTheKernel(t *testing.T) {
 	g := firstGPU(t, "h100x8")
@@ -174,6 +173,7 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 	assert.Equal(t, gpu.IsolationNone, shares[0].Isolation, "the amount is not known")
 }
 
+// Shares of partitions only take turns, whatever holds for the whole GPU.
 func TestSharesOfPartitions(t *testing.T) {
 	g := firstGPU(t, "h100x8")
 	devices, err := with(func(c *profile.Desired) {

@@ -71,7 +71,7 @@ func TestCommandsOfReadmes(t *testing.T) {
 			shown++
 		}
 	}
-	assert.GreaterOrEqual(t, shown, 20, "most READMEs show a manifest")
+	assert.Greater(t, 3*shown, len(demoChecks), "fewer than a third of the READMEs are run")
 	for name := range unscripted {
 		assert.Contains(t, demoChecks, name)
 	}

@@ -122,11 +122,12 @@ func TestGPUConfigProfileLabel(t *testing.T) {
 	require.NoError(t, err)
 	s.followLabels(adopt.DeviceConfigManager, "deviceConfigManager", adopt.ConfigMap{Name: configMap.Name, Key: "config.json"}, nodeC, names.LabelGPUConfigProfile, names.LabelGPUConfigProfileState)
 	states := s.watchLabel(nodeC, names.LabelGPUConfigProfileState)
+	before := s.modeTexts(nodeC) // an unused GPU keeps the mode of its last claim
 	s.labelNode(nodeC, names.LabelGPUConfigProfile, "half")
 	s.waitLabel(nodeC, names.LabelGPUConfigProfileState, "success")
 	assert.Equal(t, []string{"", "in-progress", "success"}, states())
-	const cpx, dpx, spx = "CPX NPS1", "DPX NPS1", "SPX NPS1"
-	assert.Equal(t, []string{spx, cpx, cpx, cpx, dpx, spx, dpx, spx}, s.modeTexts(nodeC))
+	const cpx, dpx = "CPX NPS1", "DPX NPS1"
+	assert.Equal(t, []string{before[0], cpx, cpx, cpx, dpx, before[5], dpx, before[7]}, s.modeTexts(nodeC))
 }
 
 // modeTexts are the modes of the GPUs of a node, in the order of their indexes.

@@ -119,7 +119,7 @@ func TestDefragWithoutRights(t *testing.T) {
 	}
 	require.NoError(t, r.run(t.Context()))
 	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Note: Plans do not move pods that only the label of their namespace allows to move; plans do not move pods of Jobs; "+
-		"plans do not move pods with bound volumes (you are not allowed to list namespaces, jobs, persistentvolumes).")
+		"plans do not move pods with bound volumes (you are not allowed to list namespaces, jobs.batch, persistentvolumes).")
 	assert.Contains(t, out.String(), "team-a/big: no plan (NotMovable).")
 	forbid(kube, "poddisruptionbudgets", "")
 	require.EqualError(t, r.run(t.Context()), "plans need objects of the whole cluster, and you are not allowed to list poddisruptionbudgets; ask a cluster administrator to run this command")

@@ -49,6 +49,6 @@ func readRequired[T any, P read.Object[T]](ctx context.Context, r *defragRun, al
 func readOptional[T any, P read.Object[T]](ctx context.Context, r *defragRun, all *[]T, resource, pods string) {
 	var err error
 	if *all, err = read.All[T, P](ctx, r, metav1.NamespaceAll); err != nil {
-		r.unread = append(r.unread, text.Unread{Verb: "list", Resource: resource, Message: read.Reason("list", err), Consequence: "plans do not move " + pods})
+		r.unread = append(r.unread, read.Failed(text.Unread{Verb: "list", Resource: resource, Consequence: "plans do not move " + pods}, err))
 	}
 }

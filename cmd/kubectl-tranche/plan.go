@@ -171,7 +171,7 @@ func (r *planRun) checked(ctx context.Context) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		r.unread = append(r.unread, text.Unread{
-			Verb: "patch", Resource: "partitionplans.tranche.dev", Message: "you are not allowed to write PartitionPlans",
+			Verb: "patch", Resource: "partitionplans.tranche.dev", Message: text.Forbidden("patch", "partitionplans.tranche.dev"), Denied: true,
 			Consequence: "the API server has not checked the plan",
 		})
 		return nil

@@ -148,7 +148,7 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	refuse("patch", "partitionplans", forbidden)
 	require.NoError(t, r.run(t.Context()))
 	assert.Contains(t, out.String(), "The API server has not checked the plan")
-	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "Which pods can be evicted is not known")
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "which pods of namespace team can be evicted is not known (you are not allowed to patch partitionplans.tranche.dev or to create pods/eviction)")
 	refuse("list", "gpunodes", forbidden)
 	require.ErrorContains(t, r.run(t.Context()), "list GPUNodes: ")
 	r.own = nil

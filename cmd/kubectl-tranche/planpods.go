@@ -106,8 +106,8 @@ func consumersOf(held []cluster.Held, release preview.Release) (all []rollout.Fo
 // notTried returns what is not known if the user may not evict pods of a namespace.
 func notTried(namespace string) text.Unread {
 	return text.Unread{
-		Verb: "create", Resource: "pods/eviction", Namespace: namespace, Message: "you are not allowed to evict pods in namespace " + namespace,
-		Consequence: "which pods can be evicted is not known",
+		Verb: "create", Resource: "pods/eviction", Namespace: namespace, Message: text.Forbidden("create", "pods/eviction"), Denied: true,
+		Consequence: "which pods of namespace " + namespace + " can be evicted is not known",
 	}
 }
 

@@ -69,7 +69,7 @@ Not shown: 1 profile for other GPUs; --all shows them.
 	s.output = ""
 	require.NoError(t, showProfiles(t.Context(), s, false))
 	assert.Contains(t, out.String(), "\nall-1g.5gb")
-	assert.Contains(t, out.String(), "Note: Which profiles fit is not known (you are not allowed to list resourceslices).")
+	assert.Contains(t, out.String(), "Note: Which profiles fit is not known (you are not allowed to list resourceslices.resource.k8s.io).")
 }
 
 func TestClassesThatGPUsOffer(t *testing.T) {

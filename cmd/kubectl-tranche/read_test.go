@@ -72,11 +72,11 @@ func TestRead(t *testing.T) {
 		"everything":           {from: reader{own: "default"}, claims: 2},
 		"for one namespace":    {from: reader{namespace: "team-a"}, claims: 2},
 		"claims of the own":    {forbidden: map[string][]string{"resourceclaims": {""}}, from: reader{own: "team-a"}, claims: 1, partial: true, note: "Holders in other namespaces and free capacity are not shown (you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only)."},
-		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "Holders and free capacity are not shown (you are not allowed to list resourceclaims)."},
+		"no claims":            {forbidden: map[string][]string{"resourceclaims": {"", "default"}}, from: reader{own: "default"}, partial: true, note: "Holders and free capacity are not shown (you are not allowed to list resourceclaims.resource.k8s.io)."},
 		"no slices":            {forbidden: map[string][]string{"resourceslices": {""}}, err: "list ResourceSlices: resourceslices is forbidden"},
 		"an old cluster":       {fails: fails{"resourceslices": apierrors.NewNotFound(schema.GroupResource{}, "")}, err: "Kubernetes 1.36 or later"},
 		"not only rights":      {fails: fails{"resourceclaims": errors.New("etcd is away")}, err: "list ResourceClaims: etcd is away"},
-		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "Which class requests which GPUs, and what waits for them, is not known; the states of nodes are not shown; pods that wait for an extended resource are not shown (you are not allowed to list deviceclasses, nodes, pods)."},
+		"no nodes and classes": {forbidden: map[string][]string{"nodes": {""}, "pods": {"", "default"}, "deviceclasses": {""}}, from: reader{own: "default"}, claims: 2, note: "Which class requests which GPUs, and what waits for them, is not known; the states of nodes are not shown; pods that wait for an extended resource are not shown (you are not allowed to list deviceclasses.resource.k8s.io, nodes, pods)."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := newFake()

@@ -75,6 +75,9 @@ func newVersionCommand(o *options) *cobra.Command {
 				return errors.Join(s.show(v, v.draw), plainly(err))
 			case err != nil:
 				missing.Message = err.Error()
+				if apierrors.IsForbidden(err) {
+					missing = read.Failed(missing, err)
+				}
 				v.Unread = append(v.Unread, missing)
 			}
 			return o.advise(cmd, s, s.show(v, v.draw))

@@ -96,7 +96,7 @@ func readInto[T any, P read.Object[T]](ctx context.Context, r *whyReader, namesp
 
 func (r *whyReader) note(missing *[]text.Unread, what why.Resource, err error) {
 	if err != nil {
-		*missing = append(*missing, why.NotRead(what, r.namespace, read.Reason(what.Verb(), err)))
+		*missing = append(*missing, read.Failed(why.NotRead(what, r.namespace, ""), err))
 	}
 }
 

@@ -50,12 +50,15 @@ func TestSentences(t *testing.T) {
 		{Message: "away", Consequence: "b is missing"},
 	}))
 	forbidden := func(verb, resource, so string) text.Unread {
-		return text.Unread{Verb: verb, Resource: resource, Message: text.Forbidden(verb, resource), Consequence: so}
+		return text.Unread{Verb: verb, Resource: resource, Message: text.Forbidden(verb, resource), Denied: true, Consequence: so}
 	}
 	assert.Equal(t, []string{"A is missing (you are not allowed to list a)."}, text.Sentences([]text.Unread{forbidden("list", "a", "a is missing")}))
 	assert.Equal(t, []string{"A is missing; b is missing; c is missing (you are not allowed to list a, b or to get c).", "D is missing (away)."}, text.Sentences([]text.Unread{
 		forbidden("list", "a", "a is missing"), forbidden("list", "b", "b is missing"), forbidden("get", "c", "c is missing"), forbidden("list", "a", "a is missing"),
 		{Verb: "list", Resource: "d", Message: "away", Consequence: "d is missing"},
+	}))
+	assert.Equal(t, []string{"A is missing (you are not allowed to list a).", "B is missing (you are not allowed to list b.example)."}, text.Sentences([]text.Unread{
+		{Verb: "list", Resource: "a.example", Message: "you are not allowed to list a", Consequence: "a is missing"}, forbidden("list", "b.example", "b is missing"),
 	}))
 }
 

@@ -17,23 +17,22 @@ type Unread struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Message is the reason, as part of a sentence: "you are not allowed to list nodes".
 	Message string `json:"message"`
+	// Denied: the API server refused it, because this right is missing.
+	Denied bool `json:"denied,omitempty"`
 	// Consequence is what is therefore missing or not known, as part of a sentence.
 	Consequence string `json:"consequence,omitempty"`
 }
 
-const notAllowed = "you are not allowed to "
-
 // Forbidden is the message for a right that is missing.
 func Forbidden(verb, resource string) string {
-	return notAllowed + verb + " " + resource
+	return "you are not allowed to " + verb + " " + resource
 }
 
 // Sentences say what could not be read and what follows, one for all with the same message, and one for all rights
 // that are missing.
 func Sentences(all []Unread) (sentences []string) {
-	const missing = "rights"
 	var messages, verbs []string
-	consequences, rights := map[string][]string{}, map[string][]string{}
+	consequences, denied := map[string][]string{}, map[string][]string{}
 	add := func(to map[string][]string, key, text string) (first bool) {
 		before, known := to[key]
 		if text != "" && !slices.Contains(before, text) {
@@ -44,8 +43,9 @@ func Sentences(all []Unread) (sentences []string) {
 	}
 	for _, u := range all {
 		message := strings.TrimSuffix(u.Message, ".")
-		if right, ok := strings.CutPrefix(message, Forbidden(u.Verb, "")); ok && !strings.Contains(right, " ") {
-			if message = missing; add(rights, u.Verb, right) {
+		if u.Denied {
+			message = "" // one for all
+			if add(denied, u.Verb, u.Resource) {
 				verbs = append(verbs, u.Verb)
 			}
 		}
@@ -55,11 +55,12 @@ func Sentences(all []Unread) (sentences []string) {
 	}
 	for _, message := range messages {
 		so := consequences[message]
-		if message == missing {
-			for i, verb := range verbs {
-				verbs[i] = verb + " " + strings.Join(rights[verb], ", ")
+		if message == "" {
+			var rights []string
+			for _, verb := range verbs {
+				rights = append(rights, verb+" "+strings.Join(denied[verb], ", "))
 			}
-			message = notAllowed + strings.Join(verbs, " or to ")
+			message = "you are not allowed to " + strings.Join(rights, " or to ")
 		}
 		if len(so) > 0 {
 			message = fmt.Sprintf("%s (%s)", strings.Join(so, "; "), message)

@@ -112,7 +112,7 @@ func (r Reader) Node(ctx context.Context, name string) (Node, error) {
 	rows, err := r.rows(ctx, &pods[0])
 	switch {
 	case err != nil:
-		return Node{}, reason(&pods[0], err)
+		return Node{}, err
 	case len(rows) == 0:
 		return Node{}, ErrNothing
 	}
@@ -159,7 +159,7 @@ func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 	case err == nil && len(rows) > 0:
 		return []Node{NodeOf(pod.Spec.NodeName, rows)}
 	case err != nil:
-		return []Node{Unanswered(pod.Spec.NodeName, pod.Namespace, reason(pod, err))}
+		return []Node{Unanswered(pod.Spec.NodeName, pod.Namespace, err)}
 	}
 	// A node without GPUs.
 	return nil
@@ -167,17 +167,13 @@ func (r Reader) node(ctx context.Context, pod *corev1.Pod) []Node {
 
 // Unanswered is a node whose plugin, in a namespace, cannot be read.
 func Unanswered(node, namespace string, err error) Node {
-	return Node{Name: node, GPUs: []GPU{}, Unread: []text.Unread{{
+	u := text.Unread{
 		Verb: "get", Resource: "pods/proxy", Namespace: namespace, Message: strings.TrimSuffix(err.Error(), "."), Consequence: "how much the node's GPUs are used is not known",
-	}}}
-}
-
-// reason is why a plugin cannot be read.
-func reason(pod *corev1.Pod, err error) error {
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("you are not allowed to get pods/proxy in the namespace %s", pod.Namespace)
 	}
-	return err
+	if apierrors.IsForbidden(err) {
+		u.Message, u.Denied = text.Forbidden(u.Verb, u.Resource), true
+	}
+	return Node{Name: node, GPUs: []GPU{}, Unread: []text.Unread{u}}
 }
 
 func (r Reader) rows(ctx context.Context, pod *corev1.Pod) ([]Row, error) {
@@ -188,7 +184,10 @@ func (r Reader) rows(ctx context.Context, pod *corev1.Pod) ([]Row, error) {
 		ask = r.proxied
 	}
 	body, err := ask(ctx, pod, url.Values{"name[]": Metrics()})
-	if err != nil {
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("you are not allowed to get pods/proxy in namespace %s: %w", pod.Namespace, err)
+	case err != nil:
 		return nil, fmt.Errorf("metrics of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer body.Close()

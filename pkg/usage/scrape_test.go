@@ -90,7 +90,7 @@ func TestRead(t *testing.T) {
 	assert.InDelta(t, 5.0, *nodes[0].MemoryUsed, 0)
 	assert.Empty(t, nodes[0].Unread)
 	assert.Equal(t, []text.Unread{{
-		Verb: "get", Resource: "pods/proxy", Namespace: "tranche-system", Message: "you are not allowed to get pods/proxy in the namespace tranche-system",
+		Verb: "get", Resource: "pods/proxy", Namespace: "tranche-system", Message: "you are not allowed to get pods/proxy", Denied: true,
 		Consequence: "how much the node's GPUs are used is not known",
 	}}, nodes[1].Unread)
 	assert.Contains(t, nodes[2].Unread[0].Message, "metrics of pod tranche-system/c: ")

@@ -128,7 +128,7 @@ func TestSuspendedByAnother(t *testing.T) {
 	assert.NotContains(t, byHand.Summary, "resumes", "a CronJob resumes no jobs")
 }
 
-var hidden = []text.Unread{why.NotRead(why.ResourceWorkloads, "team-a", "you are not allowed to list workloads")}
+var hidden = []text.Unread{why.Denied(why.ResourceWorkloads, "team-a")}
 
 func controlled(j *batchv1.Job) {
 	j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: why.KindJobSet, Name: "big", UID: "uid-big", Controller: ptr.To(true)}}
@@ -171,7 +171,7 @@ func TestExplain(t *testing.T) {
 			"The job team-a/nightly is suspended: spec.suspend is true. It belongs to the JobSet big, which resumes it.", "kubectl tranche why jobset/big -n team-a"},
 		"suspended, kueue is hidden": {why.OwnerInput{Job: job(suspended), Unread: hidden}, why.Suspended,
 			"Whether Kueue has suspended it cannot be determined.", "ask an administrator for the right to list workloads.kueue.x-k8s.io"},
-		"kueue is hidden": {why.OwnerInput{Job: job(suspended, queued), Unread: []text.Unread{why.NotRead(why.ResourceWorkloads, "team-a", "you are not allowed to list workloads")}},
+		"kueue is hidden": {why.OwnerInput{Job: job(suspended, queued), Unread: []text.Unread{why.Denied(why.ResourceWorkloads, "team-a")}},
 			why.NotAdmitted, "By its label it waits in Kueue's queue gpus.", "ask an administrator"},
 		"complete": {why.OwnerInput{Job: job(condition(batchv1.JobComplete))}, why.Finished, "has finished: it is complete.", ""},
 		"has failed": {why.OwnerInput{Job: job(condition(batchv1.JobFailed))}, why.Finished,
@@ -186,9 +186,9 @@ func TestExplain(t *testing.T) {
 		"refused once": {why.OwnerInput{Job: job(), Pods: pods("nightly", running, running, running), Events: failed("Job", "nightly", "exceeded quota")},
 			why.Running, "runs: all pods are ready (3).", ""},
 		"no pods": {why.OwnerInput{Job: job(), Pods: pods("other", running)}, why.NoPods, "has no pods yet.", "kubectl describe job nightly -n team-a"},
-		"no pods and no events": {why.OwnerInput{Job: job(), Unread: []text.Unread{why.NotRead(why.ResourceEvents, "team-a", "you are not allowed to list events")}}, why.NoPods,
+		"no pods and no events": {why.OwnerInput{Job: job(), Unread: []text.Unread{why.Denied(why.ResourceEvents, "team-a")}}, why.NoPods,
 			"Without its events it cannot be determined why.", ""},
-		"pods are hidden": {why.OwnerInput{Job: job(), Unread: []text.Unread{why.NotRead(why.ResourcePods, "team-a", "you are not allowed to list pods")}}, why.Unknown,
+		"pods are hidden": {why.OwnerInput{Job: job(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}}, why.Unknown,
 			"cannot be determined", ""},
 		"pods wait": {why.OwnerInput{Job: job(), Pods: pods("nightly", nil, running, gated, starting, notReady, leaving, ended)}, why.Waiting,
 			"waits for its pods (3 wanted): 1 waiting for a node, 1 not to be scheduled yet, 1 starting, 1 not ready, 1 being deleted.", ""},
@@ -207,7 +207,7 @@ func TestExplain(t *testing.T) {
 		"deployment without replicas": {deployment(0), why.Idle, "wants no pods", ""},
 		"deployment by labels": {func() why.OwnerInput {
 			in := deployment(1)
-			in.ReplicaSets, in.Unread = nil, []text.Unread{why.NotRead(why.ResourceReplicaSets, "team-a", "you are not allowed to list replicasets")}
+			in.ReplicaSets, in.Unread = nil, []text.Unread{why.Denied(why.ResourceReplicaSets, "team-a")}
 			in.Pods = pods("web-1", nil)
 			in.Pods[0].OwnerReferences[0].Kind = why.KindReplicaSet
 			return in
@@ -275,7 +275,7 @@ func TestClaims(t *testing.T) {
 		"unused":           {why.OwnerInput{Claim: claim()}, why.Unused, "The resource claim team-a/gpu has no devices, because no pod uses it"},
 		"waits":            {why.OwnerInput{Claim: claim(), Pods: user}, why.Waiting, "has no devices yet: they are allocated when a pod is scheduled that uses it. Pods: other-0."},
 		"of a template":    {why.OwnerInput{Claim: claim(), Pods: fromTemplate}, why.Waiting, "Pods: other-0."},
-		"pods hidden":      {why.OwnerInput{Claim: claim(), Unread: []text.Unread{why.NotRead(why.ResourcePods, "team-a", "you are not allowed to list pods")}}, why.Unknown, "Which pods use it cannot be determined."},
+		"pods hidden":      {why.OwnerInput{Claim: claim(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}}, why.Unknown, "Which pods use it cannot be determined."},
 		"allocated":        {why.OwnerInput{Claim: claim(allocated, reserved)}, why.Allocated, "has gpu-0000-11-00-0 of node-a for p."},
 		"allocated, idle":  {why.OwnerInput{Claim: claim(allocated)}, why.Allocated, "and no pod uses it"},
 		"deleted":          {why.OwnerInput{Claim: claim(func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "is being deleted."},

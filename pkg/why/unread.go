@@ -61,6 +61,13 @@ func NotRead(r Resource, namespace, message string) text.Unread {
 	return text.Unread{Verb: r.Verb(), Resource: r.name, Namespace: namespace, Message: message, Consequence: r.undetermined}
 }
 
+// Denied says that the user may not read a resource.
+func Denied(r Resource, namespace string) text.Unread {
+	u := NotRead(r, namespace, text.Forbidden(r.Verb(), r.name))
+	u.Denied = true
+	return u
+}
+
 // is reports whether it is the resource that could not be read.
 func (r Resource) is(u text.Unread) bool { return u.Resource == r.name && r.own == (u.Namespace != "") }
 

@@ -270,7 +270,7 @@ func Warning(kind, name, reason, by, message string) corev1.Event {
 // Hide is what the user may not read.
 func (w *World) Hide(all ...why.Resource) {
 	for _, r := range all {
-		w.In.Unread = append(w.In.Unread, why.NotRead(r, w.In.Pod.Namespace, "you are not allowed to list "+r.String()))
+		w.In.Unread = append(w.In.Unread, why.Denied(r, w.In.Pod.Namespace))
 	}
 }
 

@@ -31,13 +31,13 @@ func Follow(ctx context.Context, from Source, k Kind, fallback string, store cac
 			wait = 5 * retryInterval // list without watch
 		case k.unserved(err):
 			_ = store.Replace(nil, "") // cannot fail without objects
-			report(k.Unread(""))
+			report(k.Unread(nil))
 			wait = forbiddenInterval
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 			continue
 		default:
-			unread := k.Unread(Reason("list", err))
+			unread := k.Unread(err)
 			if apierrors.IsForbidden(err) {
 				namespace, wait = metav1.NamespaceAll, forbiddenInterval
 			} else if listed {

@@ -44,6 +44,6 @@ func TestFollowTellsWhatIsOld(t *testing.T) {
 				end()
 			}
 		})
-		assert.Equal(t, []text.Unread{Nodes.Unread(""), {Verb: "list", Resource: "nodes", Message: "away", Consequence: "what is shown of nodes may be outdated"}}, told)
+		assert.Equal(t, []text.Unread{Nodes.Unread(nil), {Verb: "list", Resource: "nodes", Message: "away", Consequence: "what is shown of nodes may be outdated"}}, told)
 	})
 }

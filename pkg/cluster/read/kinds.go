@@ -64,18 +64,34 @@ var (
 	}
 )
 
-// Unread says why the kind could not be read. Without a reason, it was read.
-func (k Kind) Unread(reason string) text.Unread {
-	return text.Unread{Verb: "list", Resource: k.Resource, Message: reason, Consequence: k.Means}
+// Unread says why the kind could not be read. Without an error, it was read.
+func (k Kind) Unread(err error) text.Unread {
+	u := text.Unread{Verb: "list", Resource: k.Resource, Consequence: k.Means}
+	if err == nil {
+		return u
+	}
+	return Failed(u, err)
 }
 
 // Forbidden says that the user may not read the kind.
-func (k Kind) Forbidden() text.Unread { return k.Unread(text.Forbidden("list", k.Resource)) }
+func (k Kind) Forbidden() text.Unread {
+	return text.Unread{Verb: "list", Resource: k.Resource, Message: text.Forbidden("list", k.Resource), Denied: true, Consequence: k.Means}
+}
+
+// Failed adds the reason for which the request of an Unread failed.
+func Failed(u text.Unread, err error) text.Unread {
+	if u.Denied = apierrors.IsForbidden(err); u.Denied {
+		u.Message = text.Forbidden(u.Verb, u.Resource)
+	} else {
+		u.Message = Reason(u.Verb, err)
+	}
+	return u
+}
 
 // within says what was not read if one namespace was read, or all if namespace is empty.
 func (k Kind) within(namespace string) text.Unread {
 	if namespace == "" {
-		return k.Unread("")
+		return k.Unread(nil)
 	}
 	return text.Unread{
 		Verb: "list", Resource: k.Resource, Message: fmt.Sprintf("you are allowed to list %s in the namespace %s only", k.Resource, namespace), Consequence: k.Elsewhere,

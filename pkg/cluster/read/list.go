@@ -108,13 +108,13 @@ func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback
 			return k.within(namespace), nil
 		case k.unserved(err):
 			*all = nil
-			return k.Unread(""), nil
+			return k.Unread(nil), nil
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback
 		case apierrors.IsForbidden(err):
-			return k.Unread(Reason("list", err)), nil
+			return k.Unread(err), nil
 		default:
-			return k.Unread(Reason("list", err)), err
+			return k.Unread(err), err
 		}
 	}
 }

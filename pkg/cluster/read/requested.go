@@ -22,14 +22,14 @@ var Requests = Kind{
 func (c Clients) Requested(ctx context.Context, node string) (cluster.Requested, text.Unread) {
 	found, err := List[corev1.Node](ctx, c, "", metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()})
 	if err != nil {
-		return cluster.Requested{}, text.Unread{Verb: "list", Resource: Nodes.Resource, Message: Reason("list", err), Consequence: Requests.Means}
+		return cluster.Requested{}, Failed(text.Unread{Verb: "list", Resource: Nodes.Resource, Consequence: Requests.Means}, err)
 	}
 	if len(found) == 0 || len(cluster.RequestedOn(&found[0], nil).Of) == 0 {
 		return cluster.Requested{}, text.Unread{}
 	}
 	pods, err := List[corev1.Pod](ctx, c, "", metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
 	if err != nil {
-		return cluster.Requested{}, Requests.Unread(Reason("list", err))
+		return cluster.Requested{}, Requests.Unread(err)
 	}
 	return cluster.RequestedOn(&found[0], pods), text.Unread{}
 }

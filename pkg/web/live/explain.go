@@ -94,11 +94,11 @@ func (s *Store) inputFor(v overview.Viewer, namespace, name string, nodes []stri
 	})
 	if v.NoNodes {
 		in.Nodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceNodes, "", read.Nodes.Forbidden().Message))
+		in.Unread = append(in.Unread, why.Denied(why.ResourceNodes, ""))
 	}
 	if v.NoProfiles {
 		in.GPUNodes = nil
-		in.Unread = append(in.Unread, why.NotRead(why.ResourceGPUNodes, "", read.GPUNodes.Forbidden().Message))
+		in.Unread = append(in.Unread, why.Denied(why.ResourceGPUNodes, ""))
 	}
 	return in, packs
 }

@@ -229,9 +229,9 @@ func TestWhatMayNotBeRead(t *testing.T) {
 		partial bool
 	}{
 		"claims of other namespaces": {func(k *fake.Clientset) { refuse(k, "resourceclaims", "") }, []string{"you are allowed to list resourceclaims.resource.k8s.io in the namespace team-a only"}, true},
-		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list resourceclaims"}, true},
+		"no claims":                  {func(k *fake.Clientset) { refuse(k, "resourceclaims", "", "team-a") }, []string{"you are not allowed to list resourceclaims.resource.k8s.io"}, true},
 		"classes and nodes": {func(k *fake.Clientset) { refuse(k, "deviceclasses", ""); refuse(k, "nodes", "") },
-			[]string{"you are not allowed to list deviceclasses", "you are not allowed to list nodes"}, false},
+			[]string{"you are not allowed to list deviceclasses.resource.k8s.io", "you are not allowed to list nodes"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientset(asObjects(o.Slices)...)

@@ -21,6 +21,7 @@ var (
 	_ fusefs.NodeUnlinker  = (*node)(nil)
 	_ fusefs.NodeRmdirer   = (*node)(nil)
 
+	_ fusefs.FileFlusher  = (*kernelFile)(nil)
 	_ fusefs.FileReader   = (*kernelFile)(nil)
 	_ fusefs.FileWriter   = (*kernelFile)(nil)
 	_ fusefs.FileReader   = (*fileBelow)(nil)
@@ -75,6 +76,9 @@ func (f *kernelFile) Read(_ context.Context, into []byte, offset int64) (fuse.Re
 	rest := f.said[min(offset, int64(len(f.said))):]
 	return fuse.ReadResultData(rest[:min(len(into), len(rest))]), 0
 }
+
+// Flush implements fusefs.FileFlusher: there is nothing to do, and the kernel of this machine need not ask again.
+func (f *kernelFile) Flush(context.Context) syscall.Errno { return syscall.ENOSYS }
 
 // Write implements fusefs.FileWriter: each write is a request of its own.
 func (f *kernelFile) Write(_ context.Context, data []byte, _ int64) (uint32, syscall.Errno) {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -44,8 +45,9 @@ func Mount(kernel Kernel, from, at string) (*Mounted, error) {
 	}
 	root := &node{tree: &tree{kernel: kernel, from: from, below: filepath.Join("/proc/self/fd", strconv.Itoa(int(below.Fd())))}}
 	server, err := fusefs.Mount(at, root, &fusefs.Options{
-		// Without timeouts nothing is remembered: files come and go with the hardware.
-		MountOptions: fuse.MountOptions{AllowOther: true, FsName: "simulated-kernel", Name: "simulated", DirectMount: true},
+		MountOptions: fuse.MountOptions{
+			AllowOther: true, FsName: "simulated-kernel", Name: "simulated", DirectMount: true, EnableSymlinkCaching: true,
+		},
 	})
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
@@ -114,6 +116,22 @@ func (t *tree) list(name string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
+// forever is longer than a file system stays mounted.
+const forever = 365 * 24 * time.Hour
+
+// lasting are the folders that no driver and no GPU takes away. This machine's kernel remembers that they are
+// there, as it does for those of sysfs: it would otherwise ask for each folder of each path, which takes more
+// time than all answers. Whether another file is there is asked each time, because files come and go with the
+// hardware.
+var lasting = []string{"/bus", "/bus/pci", "/bus/pci/devices", "/bus/pci/drivers", "/class", "/devices", "/devices/pci*", "/devices/pci*/*", "/module"}
+
+func (f found) isLasting(name string) bool {
+	return f.kernel && f.Mode.IsDir() && slices.ContainsFunc(lasting, func(pattern string) bool {
+		matches, err := path.Match(pattern, name)
+		return err == nil && matches
+	})
+}
+
 // node is a file. Its path is where it is now: a folder above it may have been renamed.
 type node struct {
 	fusefs.Inode
@@ -178,6 +196,12 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 		return nil, errnoOf(err)
 	}
 	f.fill(&out.Attr)
+	if f.kernel {
+		out.SetAttrTimeout(forever) // they come anew whenever the name is looked up
+	}
+	if f.isLasting(child) {
+		out.SetEntryTimeout(forever)
+	}
 	return n.NewInode(ctx, &node{tree: n.tree}, fusefs.StableAttr{Mode: unixMode(f.Mode) & syscall.S_IFMT, Ino: f.Inode}), 0
 }
 

@@ -93,10 +93,10 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"plan":                    checkPlan,
 }
 
-// nightDemos take minutes, because they show much or need the software of another project.
-var nightDemos = []string{
-	"first-available", "kueue", "plan", "profile-all-balanced", "profile-cpx-nps4", "profile-extended-single", "profile-rollback",
-	"profile-time-sliced", "sharing-replicas", "translate-hami", "translate-kai", "translate-nos",
+// dayDemos show each way to a GPU once. `make nightly` runs the others.
+var dayDemos = []string{
+	"admin-access", "amd-partition", "device-plugin-pod", "extended-gpu", "mig", "sharing-container", "sharing-half-gpu",
+	"sharing-init-container", "sharing-memory", "sharing-mps", "sharing-nvidia-gpu", "whole-gpu",
 }
 
 // The folders of demo/ are applied as they stand, and deleting them destroys
@@ -109,9 +109,9 @@ func TestDemos(t *testing.T) {
 		folder := filepath.Dir(file)
 		name := filepath.Base(folder)
 		t.Run(name, func(t *testing.T) {
-			start := startOnCluster
-			if slices.Contains(nightDemos, name) {
-				start = startAtNight
+			start := startAtNight
+			if slices.Contains(dayDemos, name) {
+				start = startOnCluster
 			}
 			s := start(t)
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)

@@ -13,7 +13,7 @@ import (
 const (
 	// watchEvery is the time between two looks at all GPUs. A GPU must be out of
 	// service 10 s after an error.
-	watchEvery = 3 * time.Second
+	watchEvery = 5 * time.Second
 	// watchPatience is how long one look may take.
 	watchPatience = 3 * time.Second
 )

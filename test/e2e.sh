@@ -45,7 +45,7 @@ tests() {
   all=$(cd test/e2e && TRANCHE_E2E_LIST=1 ../../build/e2e.test -test.v)
   if [ -n "${E2E_NIGHT:-}" ]; then where=(alone 'at night'); elif [ -n "$1" ]; then where=(alone 'at night' 'on clusters'); fi
   [ -z "${E2E_ALL:-}" ] || where+=(anywhere)
-  for each in "${where[@]}"; do sed -n "s/^runs $each: //p" <<<"$all" | sort -ru; done |
+  for each in "${where[@]}"; do sed -n "s/^runs $each: //p" <<<"$all" | sort -u | awk '/^TestDemos/ {demos = demos $0 "\n"; next} {print} END {printf "%s", demos}'; done |
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi | grep -E -- "${1:-.}"
 }
 

@@ -116,6 +116,7 @@ func TestGPUResourcesInAQuota(t *testing.T) {
 
 // The API server follows the map after the policy was gone, as after helm uninstall and install.
 func TestGPUResourcesAfterThePolicyWasGone(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	s.requestGPUResources()
 	s.template("changes", devices(request(class1g10gb, "")))

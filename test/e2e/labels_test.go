@@ -81,6 +81,7 @@ func (s *suite) followLabels(project adopt.Project, value string, configMap adop
 // Without a ConfigMap, the label of mig-manager names a profile of the chart. Its state goes from pending to
 // success.
 func TestMIGConfigLabelWithoutConfigMap(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	s.followLabels(adopt.MIGParted, "migParted", adopt.ConfigMap{}, nodeA, names.LabelMIGConfig, names.LabelMIGConfigState)
 	s.gpuPod("before", classWhole)
@@ -96,6 +97,7 @@ func TestMIGConfigLabelWithoutConfigMap(t *testing.T) {
 
 // Without a ConfigMap, Kaiwo's labels name profiles of the chart, which keep the memory mode.
 func TestKaiwoLabelsWithoutConfigMap(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	s.followLabels(adopt.Kaiwo, "kaiwo", adopt.ConfigMap{}, nodeC, names.LabelKaiwoEnabled, names.LabelKaiwoProfile)
 	s.labelNode(nodeC, names.LabelKaiwoEnabled, "true")

@@ -65,6 +65,7 @@ func (s *suite) waitGPULabels(node, domain, words string) {
 // For each way to share and partition, a node has the labels of GPU feature discovery and of AMD's
 // node labeller: count times replicas is the number of nvidia.com/gpu.
 func TestNodeLabels(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	s.labelNodes(nodeA, nodeC)
 	const product = "NVIDIA-H100-80GB-HBM3"

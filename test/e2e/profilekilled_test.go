@@ -50,6 +50,7 @@ func cutsLast(d time.Duration) nvdriver.Faults {
 
 // The plugin goes while it changes GPUs, and comes back: the switch ends in the profile.
 func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
+	onlyAtNight(t)
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	s.setFaults(cutsLast(time.Second))

@@ -21,6 +21,9 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 		"SPX":          {nodeC, `{gpus: {vendor: amd}, xcp: {computePartition: SPX}}`, classCPX},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.node == nodeC {
+				onlyAtNight(t)
+			}
 			s := start(t)
 			s.setProfile("undivided", test.rule)
 			s.template("partition", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(test.class, "")}})

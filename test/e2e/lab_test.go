@@ -16,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/controller/claimtemplates"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -37,6 +40,8 @@ type laboratory struct {
 	cluster        *lab.Cluster
 	nodes          map[string]*lab.Node
 	stopController func() error
+	// metrics are those of the controller that runs.
+	metrics *prometheus.Registry
 }
 
 // usualMachines are the inventories of the nodes that most tests have.
@@ -181,6 +186,8 @@ func startLab(assets string, machines map[string]string, gatesOff ...string) (*l
 // startController starts the controller with the values of the release, and changes of them.
 func (l *laboratory) startController(ctx context.Context, changes ...func(*lab.ControllerOptions)) (err error) {
 	o := lab.DefaultController()
+	l.metrics = prometheus.NewRegistry()
+	o.Registry = l.metrics
 	o.Translate = claimtemplates.Projects
 	o.Explain.After, o.Explain.PerSecond = time.Second, 50
 	o.Defragment.After, o.Defragment.MaxPods, o.Defragment.PerHour = time.Second, 2, 10
@@ -193,6 +200,30 @@ func (l *laboratory) startController(ctx context.Context, changes ...func(*lab.C
 
 func (l *laboratory) restartController(ctx context.Context, changes ...func(*lab.ControllerOptions)) error {
 	return errors.Join(l.stopController(), l.startController(ctx, changes...))
+}
+
+// controllerMetrics are the metrics of the controller, of all its replicas.
+func (s *suite) controllerMetrics() string {
+	s.t.Helper()
+	var text strings.Builder
+	if s.lab != nil {
+		families, err := s.lab.metrics.Gather()
+		require.NoError(s.t, err)
+		for _, family := range families {
+			_, err := expfmt.MetricFamilyToText(&text, family)
+			require.NoError(s.t, err)
+		}
+		return text.String()
+	}
+	pods := s.client.CoreV1().Pods(pluginNamespace)
+	list, err := pods.List(s.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	require.NoError(s.t, err)
+	for i := range list.Items {
+		metrics, err := pods.ProxyGet("http", list.Items[i].Name, "8080", "metrics", nil).DoRaw(s.ctx)
+		require.NoError(s.t, err)
+		text.Write(metrics)
+	}
+	return text.String()
 }
 
 func (l *laboratory) stop() error {

@@ -137,6 +137,35 @@ func TestPlanWithACanary(t *testing.T) {
 const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, migSupport: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
 	{gpus: {vendor: nvidia, migSupport: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
 
+// Metrics follow a plan and its switches.
+func TestMetricsOfAPlan(t *testing.T) {
+	s := start(t)
+	s.orderNodes()
+	s.slowPod(nodeA, "leaves", classWhole, 1)
+	s.setProfileSpec("planned", cutNVIDIA)
+	nodes := func(state string, count int) {
+		s.eventually(fmt.Sprintf("%d nodes of the plan are %s", count, state), func() (bool, string) {
+			metrics := s.controllerMetrics()
+			return strings.Contains(metrics, fmt.Sprintf("tranche_plan_nodes{plan=\"measured\",state=%q} %d\n", state, count)), metrics
+		})
+	}
+	s.setPlan("measured", "{profileName: planned, nodeSelector: {}, strategy: {"+inOrder+", steps: [{nodes: 1, approval: true}]}}")
+	nodes(names.PlanNodeUpdated, 1)
+	nodes(names.PlanNodeWaiting, 2)
+	out, err := s.rollout("approve", "measured")
+	require.NoError(t, err, out)
+	nodes(names.PlanNodeUpdated, 3)
+	nodes(names.PlanNodeWaiting, 0)
+	metrics := s.controllerMetrics()
+	assert.Contains(t, metrics, "tranche_plan_stopped{plan=\"measured\"} 0\n")
+	for _, pattern := range []string{
+		`tranche_switches_total\{reason="",result="Succeeded"\} [1-9]`, `tranche_switch_duration_seconds_count\{result="Succeeded"\} [1-9]`,
+		`tranche_switch_state_duration_seconds_count\{state="Draining"\} [1-9]`, `tranche_switch_evictions_total\{result="Evicted"\} [1-9]`,
+	} {
+		assert.Regexp(t, "(?m)^"+pattern, metrics)
+	}
+}
+
 // What a plan would do is told, and nothing happens.
 func TestPlanDryRun(t *testing.T) {
 	s := start(t)

@@ -51,7 +51,10 @@ func (c *Cluster) StartController(ctx context.Context, o ControllerOptions) (sto
 	clock := &controller.ServerClock{}
 	config := c.asController()
 	config.Wrap(clock.Wrap)
-	o.Clock, o.Registry = clock, prometheus.NewRegistry()
+	o.Clock = clock
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
 	caches := o.CacheOptions()
 	if len(o.Translate) > 0 {
 		maps.Copy(caches.ByObject, claimtemplates.CacheObjects())

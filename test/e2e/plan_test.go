@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	policyv1 "k8s.io/api/policy/v1"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // orderLabel is by which the plans of these tests order the nodes: a, b, c.
@@ -136,6 +139,43 @@ func TestPlanWithACanary(t *testing.T) {
 // cutNVIDIA cuts GPUs with MIG, and shares the others: it fits all nodes.
 const cutNVIDIA = `{rules: [{gpus: {vendor: nvidia, migSupport: Capable}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb}]}},
 	{gpus: {vendor: nvidia, migSupport: Incapable}, sharing: {replicas: 3}}, {gpus: {vendor: amd}, sharing: {replicas: 3}}]}`
+
+// zoneLabel is the zone of a node for the plans of these tests.
+const zoneLabel = "e2e.tranche.dev/zone"
+
+// A plan starts nodes in its windows, and as many of a zone at once as it may. When a node fails, it undoes all.
+func TestPlanInZonesAndWindows(t *testing.T) {
+	s := start(t)
+	s.orderNodes()
+	for node, zone := range map[string]string{nodeA: "one", nodeB: "one", nodeC: "two"} {
+		s.labelNode(node, zoneLabel, zone)
+		t.Cleanup(func() { s.labelNode(node, zoneLabel, "") })
+	}
+	s.slowPod(nodeA, "slow", classWhole, 10)
+	s.setProfileSpec("planned", cutNVIDIA)
+	plan := func(more string) {
+		s.setPlan("zones", "{profileName: planned, nodeSelector: {}, strategy: {"+inOrder+", maxUnavailable: 3, onFailure: Undo, "+
+			"topologyLimits: [{topologyKey: "+zoneLabel+", maxUnavailable: 1}]"+more+"}}")
+	}
+	inHours := func(n int) string { return time.Now().UTC().Add(time.Duration(n) * time.Hour).Format("15:04") }
+	plan(fmt.Sprintf(", windows: [{start: %q, end: %q}]", inHours(2), inHours(3)))
+	s.waitPlan("zones", "waits for its window", progresses(names.ReasonOutsideWindow))
+	s.requireUntouched(s.nodes...)
+
+	plan("")
+	s.waitFollows(nodeC, "planned")
+	s.waitGPUNode(nodeA, "is drained", inState(v1beta1.Draining))
+	s.requireUntouched(nodeB)
+	s.waitComplete("zones", 1)
+	s.requireByPlan("zones", "planned", s.nodes...)
+
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
+	s.setProfileSpec("planned", strings.ReplaceAll(cutNVIDIA, "count: 2", "count: 3"))
+	s.waitPlan("zones", "goes back", func(p *v1beta1.PartitionPlan) bool { return ptr.Equal(p.Status.TargetRevision, ptr.To[int64](1)) && p.Status.Revision == 2 })
+	s.clearFaults(nodeA)
+	s.waitPlan("zones", "is undone", func(p *v1beta1.PartitionPlan) bool { return p.Status.NodeCounts.Updated == 3 })
+	assert.Equal(t, 8*3, s.machine(nodeA).instances())
+}
 
 // Metrics follow a plan and its switches.
 func TestMetricsOfAPlan(t *testing.T) {

@@ -214,7 +214,7 @@ test-browser: ## Run the tests of the web page in Chromium, with axe-core, which
 
 .PHONY: test-e2e
 test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
-	@test/e2e.sh $(TESTS)
+	@test/e2e.sh '$(TESTS)'
 
 .PHONY: test-e2e-night
 test-e2e-night: compiler ## Run the end-to-end tests that take too long for each change (needs root)

@@ -171,7 +171,9 @@ func TestPlanInZonesAndWindows(t *testing.T) {
 
 	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	s.setProfileSpec("planned", strings.ReplaceAll(cutNVIDIA, "count: 2", "count: 3"))
-	s.waitPlan("zones", "goes back", func(p *v1beta1.PartitionPlan) bool { return ptr.Equal(p.Status.TargetRevision, ptr.To[int64](1)) && p.Status.Revision == 2 })
+	s.waitPlan("zones", "goes back", func(p *v1beta1.PartitionPlan) bool {
+		return ptr.Equal(p.Status.TargetRevision, ptr.To[int64](1)) && p.Status.Revision == 2
+	})
 	s.clearFaults(nodeA)
 	s.waitPlan("zones", "is undone", func(p *v1beta1.PartitionPlan) bool { return p.Status.NodeCounts.Updated == 3 })
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())

@@ -124,7 +124,7 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 		s.setProfileLabel(nodeB, "")
 	})
 	s.labelNode(nodeB, names.LabelNosOlder, "mig")
-	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig"))
+	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig.device-plugin.none")) // with the default of demo/migrate/values.yaml
 	assert.Equal(s.t, v1beta1.FromLabel, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, v1beta1.MIGModeEnabled, g.MIGMode, g.Name)

@@ -161,13 +161,13 @@ func (s *suite) migrateKaiwo() {
 		}
 	}
 	set("true", "cpx")
-	modes("cpx", "CPX NPS4")
+	modes("kaiwo.cpx", "CPX NPS4")
 	set("false", "spx")
 	s.waitGPUNode(nodeC, "keeps its profile", func(n *v1beta1.GPUNode) bool {
-		return n.Status.State == v1beta1.Idle && n.Status.Applied.ProfileName == "cpx"
+		return n.Status.State == v1beta1.Idle && n.Status.Applied.ProfileName == "kaiwo.cpx"
 	})
 	set("true", "spx")
-	modes("spx", "SPX NPS1")
+	modes("kaiwo.spx", "SPX NPS1")
 }
 
 // A100s whose reset is refused, as in some virtual machines. The state says so; when reboots

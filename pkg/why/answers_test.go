@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -185,6 +186,17 @@ var answers = []struct {
 		}}}
 	}},
 	{"no container names the claim", small, func(w *pending.World) { runs(w).Spec.Containers[0].Resources.Claims = nil }},
+	{"a container names another request", small, func(w *pending.World) {
+		runs(w).Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu", Request: "large"}}
+	}},
+	{"HAMi's memory beside what there is", small, func(w *pending.World) {
+		w.In.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/gpumem": resource.MustParse("3000")}
+		w.In.Translated = []string{"kai"}
+	}},
+	{"the name of a template as that of a claim", small, func(w *pending.World) {
+		w.In.Templates = append(w.In.Templates, resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "big", Namespace: w.In.Pod.Namespace}})
+		w.In.Pod.Spec.ResourceClaims[0].ResourceClaimTemplateName, w.In.Pod.Spec.ResourceClaims[0].ResourceClaimName = nil, new("big")
+	}},
 	{"an annotation without effect", nil, func(w *pending.World) {
 		w.In.Pod = pending.PodNamed("pod")
 		w.In.Pod.Annotations = map[string]string{"gpu-fraction": "0.5"}

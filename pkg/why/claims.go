@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
@@ -33,6 +34,10 @@ func (e *Explanation) remedyMissing(in *Input) {
 		e.Summary += " " + quotaText(used)
 		e.Exceeded = used
 		e.remedy("delete a pod that uses up the quota. Who holds devices:", "kubectl tranche -n "+e.Namespace)
+	}
+	if in.Templates != nil && WaitsForClaims(in.Pod) && !in.templatesExist() {
+		e.remedy("create the ResourceClaimTemplate, or name one that exists; the claim is created automatically. To see them:", "kubectl get resourceclaimtemplates -n "+e.Namespace)
+		return
 	}
 	e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
 }
@@ -107,27 +112,42 @@ func (e *Explanation) noDevices(in *Input) {
 		e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s, for which there is no DeviceClass; without the nodes it cannot be determined whether a device plugin serves it.", e.Namespace, e.Pod, resources)
 		e.remedy("ask an administrator for the role tranche-user-nodes, or to run this command.", "")
 	default:
-		e.State = Invalid
-		e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin", e.Namespace, e.Pod, resources) + strict.DidYouMean(unserved[0], slices.Collect(maps.Values(extendedResources(in.Classes))))
-		e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+		e.unserved(in, unserved)
 	}
+}
+
+// unserved explains a pod that requests resources that nothing serves.
+func (e *Explanation) unserved(in *Input, resources []string) {
+	e.say(Invalid, "%s asks for %s, for which there is neither a DeviceClass nor a device plugin", e.who(), strings.Join(resources, " and "))
+	e.Summary += strict.DidYouMean(resources[0], slices.Collect(maps.Values(extendedResources(in.Classes))))
+	if slices.ContainsFunc(resources, ofHAMi) {
+		e.remedyTranslation(in, names.TranslateHAMi)
+	}
+	e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+}
+
+// ofHAMi reports whether pods of HAMi request parts of GPUs by a resource, such as nvidia.com/gpumem.
+func ofHAMi(resource string) bool {
+	_, name, _ := strings.Cut(resource, "/")
+	return strings.HasPrefix(name, "gpumem") || strings.HasPrefix(name, "gpucores")
 }
 
 // unservedResources returns the extended resources of the pod that no device plugin serves. If the
 // classes are known, only resources of GPU vendors count. Otherwise any of them may belong to a class.
 func unservedResources(in *Input) []string {
-	names := map[string]bool{}
+	unserved := map[string]bool{}
+	served := slices.Collect(maps.Values(extendedResources(in.Classes)))
 	for _, c := range demand.Containers(in.Pod) {
 		for name := range c.Resources.Requests {
 			extended := strings.Contains(string(name), "/")
 			_, ofGPU := gpu.VendorOf(string(name))
 			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
-			if extended && !plugin && (ofGPU || in.Classes == nil) {
-				names[string(name)] = true
+			if extended && !plugin && (ofGPU || in.Classes == nil) && !slices.Contains(served, string(name)) {
+				unserved[string(name)] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return slices.Sorted(maps.Keys(unserved))
 }
 
 // WaitsForKueue reports whether a pod has one of Kueue's scheduling gates.

@@ -51,7 +51,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 		e.starting(&in, d)
 	}
 	if e.State != Finished && e.State != Terminating {
-		e.withoutDevices(in.Pod)
+		e.withoutDevices(&in, d)
 	}
 	e.Unread = lack(in.Unread, e.State, e.Nodes)
 	return e

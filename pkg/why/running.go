@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
@@ -95,7 +97,8 @@ func (e *Explanation) configuration(d *demand.Demand) (out []string) {
 }
 
 // withoutDevices adds why the containers of a pod see no device although the pod asks for some.
-func (e *Explanation) withoutDevices(pod *corev1.Pod) {
+func (e *Explanation) withoutDevices(in *Input, d *demand.Demand) {
+	pod := in.Pod
 	for _, c := range pod.Spec.ResourceClaims {
 		names := func(container corev1.Container) bool {
 			return slices.ContainsFunc(container.Resources.Claims, func(named corev1.ResourceClaim) bool { return named.Name == c.Name })
@@ -104,9 +107,47 @@ func (e *Explanation) withoutDevices(pod *corev1.Pod) {
 			e.Summary += fmt.Sprintf(" No container names the claim %s, so none sees its devices.", c.Name)
 			e.remedy(fmt.Sprintf("create the pod again with resources: {claims: [{name: %s}]} in the container that uses the devices.", c.Name), "")
 		}
+		e.withoutRequest(pod, &c, d)
 	}
 	if key := claimtemplate.Ignored(pod); key != "" {
 		e.Summary += fmt.Sprintf(" The annotation %s gives it no GPU.", key)
-		e.remedy("use a claim; or have an administrator label the namespace, unless it has the label, and create the pod again:", "kubectl label namespace "+e.Namespace+" "+names.LabelTranslate+"="+names.TranslateKAI)
+		e.remedyTranslation(in, names.TranslateKAI)
 	}
+}
+
+// withoutRequest adds which containers name a request that their claim does not have. The kubelet then gives
+// them no device, and no error.
+func (e *Explanation) withoutRequest(pod *corev1.Pod, c *corev1.PodResourceClaim, d *demand.Demand) {
+	name, _, err := resourceclaim.Name(pod, c)
+	if err != nil || name == nil {
+		return
+	}
+	for _, claim := range slices.Concat(d.Allocated, d.Unallocated) {
+		if claim.Name != *name {
+			continue
+		}
+		there := lists.Map(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) string { return r.Name })
+		for _, container := range demand.Containers(pod) {
+			for _, named := range container.Resources.Claims {
+				if named.Name == c.Name && named.Request != "" && !slices.Contains(there, named.Request) {
+					e.Summary += fmt.Sprintf(" Container %s names the request %s of the claim %s, which has %s, so it sees no device of it.",
+						container.Name, named.Request, c.Name, strings.Join(there, ", "))
+					e.remedy("create the pod again with a request that the claim has, or with none for all devices of the claim.", "")
+				}
+			}
+		}
+	}
+}
+
+// remedyTranslation says how pods of another project get their GPUs unchanged.
+func (e *Explanation) remedyTranslation(in *Input, project string) {
+	if in.Translated != nil && !slices.Contains(in.Translated, project) {
+		e.remedy(fmt.Sprintf("use a claim; or have an administrator set the chart's value translate.%s.enabled=true and label the namespace, and create the pod again:", project), translationOf(e.Namespace, project))
+		return
+	}
+	e.remedy("use a claim; or have an administrator label the namespace, unless it has the label, and create the pod again:", translationOf(e.Namespace, project))
+}
+
+func translationOf(namespace, project string) string {
+	return "kubectl label namespace " + namespace + " " + names.LabelTranslate + "=" + project
 }

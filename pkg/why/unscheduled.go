@@ -43,7 +43,7 @@ func (e *Explanation) unscheduled(ctx context.Context, in *Input, m *fit.Model, 
 
 // devices explains the role of claims and devices.
 func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *demand.Demand, drawn []cluster.Node) {
-	invalid := d.Invalid(in.Classes)
+	invalid, unserved := d.Invalid(in.Classes), unservedResources(in)
 	switch {
 	case has(in.Unread, ResourceOwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.who())
@@ -56,6 +56,8 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 		}
 	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
 		e.noDevices(in)
+	case len(unserved) > 0 && in.Classes != nil && !has(in.Unread, ResourceNodes):
+		e.unserved(in, unserved)
 	case len(invalid) > 0:
 		e.say(Invalid, "%s can run nowhere: %s", e.who(), strings.Join(invalid, " "))
 		e.Answer = names.EventRequestInvalid

@@ -58,7 +58,7 @@ func Of(in Input) *Demand {
 			d.addMissing("%s", missingClaim(in, want, err))
 		case name == nil: // no claim is needed
 		case byName[*name] == nil:
-			d.addMissing("the claim %s does not exist in the namespace %s.", *name, in.Pod.Namespace)
+			d.addMissing("the claim %s does not exist in the namespace %s.%s", *name, in.Pod.Namespace, templateNamed(in, *name))
 		default:
 			if err := resourceclaim.IsForPod(in.Pod, byName[*name], true); mustOwn && err != nil {
 				d.addMissing("the claim %s belongs to another pod: %v.", *name, err)
@@ -69,6 +69,14 @@ func Of(in Input) *Demand {
 	}
 	d.addExtended(in, byName)
 	return d
+}
+
+// templateNamed says that a template has the name of a claim that does not exist.
+func templateNamed(in Input, name string) string {
+	if !slices.ContainsFunc(in.Templates, func(t resourceapi.ResourceClaimTemplate) bool { return t.Name == name }) {
+		return ""
+	}
+	return " There is a ResourceClaimTemplate of this name: name it by resourceClaimTemplateName."
 }
 
 func (d *Demand) addMissing(format string, args ...any) {

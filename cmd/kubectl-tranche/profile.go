@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
+	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
 const setProfileExamples = `  # Set a profile, and wait until it is applied
@@ -179,7 +179,7 @@ func (r *profileRun) find(ctx context.Context, profile string) (*v1beta1.Partiti
 	if len(names) == 0 {
 		return nil, fmt.Errorf("PartitionProfile %s does not exist, and there are no others", profile)
 	}
-	return nil, fmt.Errorf("PartitionProfile %s does not exist; existing profiles: %s", profile, strings.Join(names, ", "))
+	return nil, fmt.Errorf("PartitionProfile %s does not exist%s Those that fit your GPUs: kubectl tranche profiles", profile, strict.DidYouMean(profile, names))
 }
 
 // label changes the node's label, if need be.

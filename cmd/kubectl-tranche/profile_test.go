@@ -90,7 +90,7 @@ func TestSetProfile(t *testing.T) {
 		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
 			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche node node-a\n"},
 		"no such profile": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpxx",
-			err: "PartitionProfile cpxx does not exist; existing profiles: cpx, spx"},
+			err: "PartitionProfile cpxx does not exist; did you mean cpx? Those that fit your GPUs: kubectl tranche profiles"},
 		"no profiles": {node: nodeNamed("node-a"), ours: []runtime.Object{follows("node-a", "old")}, profile: "cpx",
 			err: "PartitionProfile cpx does not exist, and there are no others"},
 		"no such node": {node: nodeNamed("node-b"), ours: objects(nil), profile: "cpx", err: `read node node-a: nodes "node-a" not found`},

@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -70,7 +69,7 @@ func (r *whyReader) readFor(ctx context.Context, pod *corev1.Pod) (why.Input, er
 	in := *r.common
 	in.Unread = slices.Clone(in.Unread)
 	in.Pod = pod
-	if len(why.MissingTemplates(pod, in.Templates)) > 0 || claimtemplate.Ignored(pod) != "" {
+	if why.DependsOnTranslation(pod, in.Templates) {
 		r.readTranslation(ctx, &in)
 	}
 	if len(demand.Volumes(pod, demand.Storage{})) > 0 {

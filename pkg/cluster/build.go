@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // View selects the content of a Summary.
@@ -58,9 +59,10 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	return s
 }
 
-// addProgress adds the GPUNodes. A node that publishes no GPUs is shown if its profile is the
-// reason.
+// addProgress adds the GPUNodes. A node that publishes no GPUs is shown if it had some, or if its profile
+// is the reason.
 func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
+	known := !slices.ContainsFunc(c.Unread, func(u text.Unread) bool { return u.Resource == resourceapi.Resource("resourceslices").String() })
 	for i := range c.GPUNodes {
 		g := &c.GPUNodes[i]
 		if !v.shows(g.Name) {
@@ -68,7 +70,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 		}
 		progress, n := ProgressOf(g), nodes[g.Name]
 		if n == nil {
-			if none := g.Status.Node != nil && len(g.Status.Node.GPUs) == 0; none || len(progress.Sentences(c.Now)) == 0 {
+			none := g.Status.Node != nil && len(g.Status.Node.GPUs) == 0
+			progress.Unpublished = known && g.Status.Node != nil && !none
+			if none || len(progress.Sentences(c.Now)) == 0 {
 				continue
 			}
 			n = &Node{Name: g.Name, GPUs: []GPU{}}

@@ -14,6 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -218,6 +220,17 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 	assert.Equal(t, "node-b", m.Nodes[0].Name)
 	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State())
 	assert.Empty(t, m.Lost)
+}
+
+// A node whose plugin is gone is shown, unless it is not known what the nodes publish.
+func TestANodeThatPublishesNone(t *testing.T) {
+	in := scenes.TwoNodes()
+	in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode)
+	last := func() cluster.Node { nodes := in.Summary().Nodes; return nodes[len(nodes)-1] }
+	require.Equal(t, "node-z", last().Name)
+	assert.Equal(t, "It publishes none of its GPUs: see whether the kubelet plugin runs on the node.", last().Profile.Sentences(in.Now)[0].Text)
+	in.Unread = []text.Unread{{Resource: "resourceslices.resource.k8s.io"}}
+	assert.Equal(t, "node-b", last().Name)
 }
 
 func TestAGPUThatCannotBeCutHasOnePosition(t *testing.T) {

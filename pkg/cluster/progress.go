@@ -31,6 +31,8 @@ type Progress struct {
 	KeptReason string
 	// Pending says what the node waits for before it gets another profile, or another version.
 	Pending string
+	// Unpublished is true if the node has GPUs and publishes none of them.
+	Unpublished bool
 }
 
 // ProgressOf returns the progress of a node.

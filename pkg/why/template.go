@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
 // TemplateReason is the reason for which the controller has not created a ResourceClaimTemplate.
@@ -51,6 +53,14 @@ func MissingTemplates(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate
 		}
 	}
 	return wanted
+}
+
+// DependsOnTranslation reports whether Namespace and Translated are needed to explain a pod.
+func DependsOnTranslation(pod *corev1.Pod, there []resourceapi.ResourceClaimTemplate) bool {
+	ofOthers := slices.ContainsFunc(demand.Containers(pod), func(c corev1.Container) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Keys(c.Resources.Requests)), func(name corev1.ResourceName) bool { return ofHAMi(string(name)) })
+	})
+	return ofOthers || claimtemplate.Ignored(pod) != "" || len(MissingTemplates(pod, there)) > 0
 }
 
 // missingTemplate explains why the controller did not create a template. It reports whether there is

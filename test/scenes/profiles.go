@@ -17,7 +17,7 @@ func Following() Scene {
 	b.Status.Node.GPUs[1].Pending = "when no share of the GPU is held: 4 replicas in place of 10"
 	in.GPUNodes = []v1beta1.GPUNode{b.GPUNode,
 		gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, GPUOf(0), GPUOf(1)).GPUNode,
-		gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUNode, // publishes nothing, and nobody minds
+		gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUNode, // its plugin is gone
 	}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "rank-0", "node-b", 0, XCP(0, "cpx", 0))}
 	return in

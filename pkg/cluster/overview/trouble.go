@@ -40,7 +40,7 @@ const (
 	Unhealthy State = "Unhealthy"
 	// NotReady: the kubelet says that the node is not ready, or says nothing.
 	NotReady State = names.ReasonNotReady
-	// Gone: claims hold devices of the node, and it does not publish these GPUs.
+	// Gone: the node publishes none of its GPUs, or not those whose devices claims hold.
 	Gone State = "Gone"
 )
 
@@ -127,7 +127,9 @@ func stateOfProfile(p *cluster.Progress, now time.Time, is func(State, string)) 
 		is(Pending, "")
 	default:
 		for _, s := range p.Sentences(now) {
-			if s.Warning && p.Kept != "" {
+			if p.Unpublished {
+				is(Gone, s.Text)
+			} else if s.Warning && p.Kept != "" {
 				is(ProfileNotApplied, s.Text)
 			}
 		}

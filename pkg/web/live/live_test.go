@@ -90,6 +90,11 @@ func TestNodesComeAndGo(t *testing.T) {
 			require.NoError(t, s.slices.Delete(&o.Slices[i]))
 		}
 	}
+	for i := range o.GPUNodes {
+		if o.GPUNodes[i].Name == "node-0002" {
+			require.NoError(t, s.gpuNodes.Delete(&o.GPUNodes[i]))
+		}
+	}
 	for i := range o.Claims {
 		require.NoError(t, s.claims.Delete(&o.Claims[i]))
 	}

@@ -55,7 +55,7 @@ const labels = ""
 // lack returns why a node has no device for a choice.
 func (m *Model) lack(node *corev1.Node, s *supply) *Cause {
 	switch {
-	case s.places > 0 && s.places == s.unfit:
+	case s.places > 0 && s.noneFits():
 		return &Cause{rank: enoughSelectors, text: s.limit.text, most: s.limit.most}
 	case s.places > 0:
 		return &Cause{

@@ -78,7 +78,7 @@ func TestShares(t *testing.T) {
 		},
 		"no shares of partitions here": {
 			newWorld(t).Node("node-a", "L4-24GB", 1, pending.Sharing(true)), pending.Amounting(pending.PartShare), fit.Lacking,
-			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events; its GPUs have whole NVIDIA GPU, fraction share, memory share.", nil,
+			"no such share here; its GPUs have whole NVIDIA GPU, fraction share, memory share.", nil,
 		},
 		"partitions are held": {
 			newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(true, partitions)).Hold("node-a", "team-c", "cut", pending.Three, 2),

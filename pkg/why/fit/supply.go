@@ -193,7 +193,7 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 		return m.lack(node, s).String()
 	case s.places == 0:
 		return m.lackText(node, s)
-	case s.places == s.unfit:
+	case s.noneFits():
 		return strings.Join(s.unfitFor, "; ")
 	case verdict == Lacking:
 		return fmt.Sprintf("it asks for %d devices at once, and the node has %d in total", s.Count, s.most)
@@ -219,6 +219,11 @@ func (m *Model) supplyText(node *corev1.Node, s *supply, verdict Verdict) string
 	return out
 }
 
+// noneFits reports whether no shared device could ever satisfy the choice, and unfitFor says why.
+func (s *supply) noneFits() bool {
+	return s.places == s.unfit || s.most == 0 && len(s.unfitFor) > 0
+}
+
 // shareClass ends the names of the chart's DeviceClasses for shares.
 const shareClass = "-share.tranche.dev"
 
@@ -228,6 +233,8 @@ func (m *Model) lackText(node *corev1.Node, s *supply) string {
 	out, offers := "no such device here", m.offers(node, share)
 	far := m.Progress(node.Name)
 	switch {
+	case share && len(offers) > len(m.offers(node, false)):
+		out = "no such share here"
 	case share:
 		out = "no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events"
 	case far != nil && far.Restricts():

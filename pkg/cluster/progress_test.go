@@ -17,7 +17,7 @@ import (
 var now = gpunodes.Now
 
 const draining = "evicts pods from gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
-	"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
+	"until 14:05:00 UTC at the latest, then it is canceled and the GPUs stay as they are"
 
 // TestNode: what is said of a node in each state.
 func TestNode(t *testing.T) {

@@ -267,6 +267,6 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	})
 	assert.Equal(t, "evicts pods from "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
-		"until 12:10:05 UTC at the latest, then it is canceled and nothing changes",
+		"until 12:10:05 UTC at the latest, then it is canceled and the GPUs stay as they are",
 		meta.FindStatusCondition(n.Status.Conditions, names.ConditionSwitching).Message)
 }

@@ -26,7 +26,7 @@ import (
 var now = gpunodes.Now
 
 const draining = "evicts pods from gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
-	"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
+	"until 14:05:00 UTC at the latest, then it is canceled and the GPUs stay as they are"
 
 func profile(name string, rules ...v1beta1.Rule) v1beta1.PartitionProfile {
 	return v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.PartitionProfileSpec{Rules: rules}}

@@ -246,6 +246,6 @@ func (c *Config) otherwise(anyway string) string {
 		return fmt.Sprintf("  - or %s: --force", anyway)
 	}
 	keep := fmt.Sprintf("      helm -n %s rollback %s %d\n", c.Namespace, c.Release, c.Revision)
-	return fmt.Sprintf("  - or keep Tranche:\n%s  - or %s:\n%[1]s      helm -n %[3]s upgrade %[4]s CHART --reuse-values --set uninstall.force=true\n      helm -n %[3]s uninstall %[4]s",
+	return fmt.Sprintf("  - or keep Tranche:\n%s  - or %s:\n%[1]s      helm -n %[3]s upgrade %[4]s CHART --reset-then-reuse-values --set uninstall.force=true\n      helm -n %[3]s uninstall %[4]s",
 		keep, anyway, c.Namespace, c.Release)
 }

@@ -149,7 +149,7 @@ func TestHeld(t *testing.T) {
 	for _, part := range []string{
 		"Tranche is not uninstalled", "pod team/a (claim claim) holds", "pod team/b (claim claim) holds",
 		"gpu-0000-1b-00-0-mig-1g-10gb-6 on node node-a", "kubectl -n team delete pod a b\n",
-		"helm -n gpus rollback tranche 7\n", "helm -n gpus upgrade tranche CHART --reuse-values --set uninstall.force=true",
+		"helm -n gpus rollback tranche 7\n", "helm -n gpus upgrade tranche CHART --reset-then-reuse-values --set uninstall.force=true",
 	} {
 		assert.Contains(t, err.Error(), part)
 	}

@@ -28,7 +28,7 @@ func Following() Scene {
 func Switching() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-a", 3, H100)}}
 	doing := "evicts pods from " + GPUOf(0) + ": pod team/train-0 (" + MIG(0, "3g.40gb", 0) + ") is not evicted: budget team/train allows no eviction; " +
-		"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
+		"until 14:05:00 UTC at the latest, then it is canceled and the GPUs stay as they are"
 	a := gpunodes.WithProfile("node-a", "whole").GPUs(gpunodes.MIGOn, GPUOf(0)).GPUs(gpunodes.MIGOff, GPUOf(1), GPUOf(2)).
 		Switches(v1beta1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
 		Says(names.ConditionOverridden, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profileName whole of the GPUNode; remove one of them")

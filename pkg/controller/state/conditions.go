@@ -259,7 +259,7 @@ func (e *evaluation) then() string {
 	case e.Status.State == v1beta1.Draining && policy.AfterDeadline == v1beta1.Force:
 		return fmt.Sprintf("it is canceled; pods that remain at %s are deleted regardless of their budgets", text.Clock(e.drainedBy()))
 	}
-	return "it is canceled and nothing changes"
+	return "it is canceled and the GPUs stay as they are"
 }
 
 func (e *evaluation) silentText(what string) string {

@@ -110,6 +110,9 @@ var answers = []struct {
 	}},
 	{"a share that is larger than a GPU", one(pending.Amounting(pending.MemoryShare, "memory", "300Gi")), nil},
 	{"GPUs of both vendors", []resourceapi.DeviceRequest{pending.Request("a", nvidiaGPU), pending.Request("b", amdGPU)}, nil},
+	{"the same of what partitions do not have", []resourceapi.DeviceRequest{pending.Request("a", pending.Small), pending.Request("b", pending.Small)}, func(w *pending.World) {
+		w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid"))}}
+	}},
 	{"two large partitions of one GPU", []resourceapi.DeviceRequest{pending.Request("a", four), pending.Request("b", four)}, onOneGPU},
 	{"alternatives that do not exist", one(pending.AnyOf("gpu", "gpu-mig-1g-5gb.tranche.dev", "gpu-mig-2g-10gb.tranche.dev")), nil},
 

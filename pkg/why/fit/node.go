@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/allocation"
@@ -207,11 +208,41 @@ func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *dem
 			return
 		}
 		if !tied && loose {
-			say(NotTogether, "each request alone would fit, but not all of them %s.", constraints(claim))
+			if text := m.withoutAttribute(ctx, node, claim); text != "" {
+				say(NotTogether, "%s.", text)
+			} else {
+				say(NotTogether, "each request alone would fit, but not all of them %s.", constraints(claim))
+			}
 			return
 		}
 	}
 	say(NotTogether, "each request alone would fit, but not all of them at once.")
+}
+
+// withoutAttribute says which attribute of a constraint no device of a request has: the scheduler then
+// allocates none. It is empty if there is none.
+func (m *Model) withoutAttribute(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim) string {
+	for _, con := range claim.Spec.Devices.Constraints {
+		name := string(ptr.Deref(con.MatchAttribute, ptr.Deref(con.DistinctAttribute, "")))
+		lacks := func(d *cluster.Device) bool {
+			short, own := strings.CutPrefix(name, d.Pool.Driver+"/")
+			_, qualified := d.Attributes[resourceapi.QualifiedName(name)]
+			_, unqualified := d.Attributes[resourceapi.QualifiedName(short)]
+			return !qualified && !(own && unqualified)
+		}
+		for _, r := range claim.Spec.Devices.Requests {
+			if len(con.Requests) > 0 && !slices.Contains(con.Requests, r.Name) {
+				continue
+			}
+			for _, ch := range demand.Choices(r) {
+				s, err := m.supplyOf(ctx, node, ch, false)
+				if err == nil && s.places > 0 && !slices.ContainsFunc(s.nearly, func(d *cluster.Device) bool { return !lacks(d) }) {
+					return fmt.Sprintf("the constraint names the attribute %s, which no device of class %s has here", name, ch.Class)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // constraints describes the constraints of a claim.

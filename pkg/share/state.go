@@ -140,7 +140,7 @@ func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu
 		s.Events.Note(ctx, names.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.Events.Note(ctx, names.EventSettingsPending, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it. Settings to come: %s. GPUs: %s", text, strings.Join(waiting[text], ". ")))
+		s.Events.Note(ctx, names.EventSettingsPending, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it. Settings to come, %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }

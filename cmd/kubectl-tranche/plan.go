@@ -171,9 +171,8 @@ func (r *planRun) checked(ctx context.Context) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		r.unread = append(r.unread, text.Unread{
-			Verb: "patch", Resource: "partitionplans.tranche.dev", Message: text.Forbidden("patch", "partitionplans.tranche.dev"), Denied: true,
-			Consequence: "the API server has not checked the plan",
-		})
+			Verb: "patch", Resource: "partitionplans.tranche.dev", Consequence: "the API server has not checked the plan",
+		}.Refused())
 		return nil
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the API server does not serve PartitionPlans: install the chart with its CustomResourceDefinitions: %w", err)

@@ -106,9 +106,9 @@ func consumersOf(held []cluster.Held, release preview.Release) (all []rollout.Fo
 // notTried returns what is not known if the user may not evict pods of a namespace.
 func notTried(namespace string) text.Unread {
 	return text.Unread{
-		Verb: "create", Resource: "pods/eviction", Namespace: namespace, Message: text.Forbidden("create", "pods/eviction"), Denied: true,
+		Verb: "create", Resource: "pods/eviction", Namespace: namespace,
 		Consequence: "which pods of namespace " + namespace + " can be evicted is not known",
-	}
+	}.Refused()
 }
 
 // tryEviction says why a pod cannot be evicted, empty if it can be, or if that is not known.

@@ -50,7 +50,7 @@ func TestSentences(t *testing.T) {
 		{Message: "away", Consequence: "b is missing"},
 	}))
 	forbidden := func(verb, resource, so string) text.Unread {
-		return text.Unread{Verb: verb, Resource: resource, Message: text.Forbidden(verb, resource), Denied: true, Consequence: so}
+		return text.Unread{Verb: verb, Resource: resource, Consequence: so}.Refused()
 	}
 	assert.Equal(t, []string{"A is missing (you are not allowed to list a)."}, text.Sentences([]text.Unread{forbidden("list", "a", "a is missing")}))
 	assert.Equal(t, []string{"A is missing; b is missing; c is missing (you are not allowed to list a, b or to get c).", "D is missing (away)."}, text.Sentences([]text.Unread{

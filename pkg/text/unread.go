@@ -23,9 +23,12 @@ type Unread struct {
 	Consequence string `json:"consequence,omitempty"`
 }
 
-// Forbidden is the message for a right that is missing.
-func Forbidden(verb, resource string) string {
-	return "you are not allowed to " + verb + " " + resource
+const notAllowed = "you are not allowed to "
+
+// Refused returns u for the reason that the right is missing.
+func (u Unread) Refused() Unread {
+	u.Message, u.Denied = notAllowed+u.Verb+" "+u.Resource, true
+	return u
 }
 
 // Sentences say what could not be read and what follows, one for all with the same message, and one for all rights
@@ -60,7 +63,7 @@ func Sentences(all []Unread) (sentences []string) {
 			for _, verb := range verbs {
 				rights = append(rights, verb+" "+strings.Join(denied[verb], ", "))
 			}
-			message = "you are not allowed to " + strings.Join(rights, " or to ")
+			message = notAllowed + strings.Join(rights, " or to ")
 		}
 		if len(so) > 0 {
 			message = fmt.Sprintf("%s (%s)", strings.Join(so, "; "), message)

@@ -181,9 +181,8 @@ func (c *Config) findAll(ctx context.Context, r *Report) error {
 		switch {
 		case apierrors.IsForbidden(err):
 			r.Unread = append(r.Unread, text.Unread{
-				Verb: "list", Resource: q.kind.GroupResource().String(), Message: text.Forbidden("list", q.kind.GroupResource().String()), Denied: true,
-				Consequence: "which " + q.kind.Resource + " there are is not known",
-			})
+				Verb: "list", Resource: q.kind.GroupResource().String(), Consequence: "which " + q.kind.Resource + " there are is not known",
+			}.Refused())
 		case err != nil:
 			return err
 		case q.kind.Resource == definitions:

@@ -171,7 +171,7 @@ func Unanswered(node, namespace string, err error) Node {
 		Verb: "get", Resource: "pods/proxy", Namespace: namespace, Message: strings.TrimSuffix(err.Error(), "."), Consequence: "how much the node's GPUs are used is not known",
 	}
 	if apierrors.IsForbidden(err) {
-		u.Message, u.Denied = text.Forbidden(u.Verb, u.Resource), true
+		u = u.Refused()
 	}
 	return Node{Name: node, GPUs: []GPU{}, Unread: []text.Unread{u}}
 }

@@ -96,8 +96,7 @@ func (e *Explanation) addVolumes(volumes []demand.Volume) {
 }
 
 // noDevices explains a pod that requests no devices, as far as is known.
-func (e *Explanation) noDevices(in *Input) {
-	unserved := unservedResources(in)
+func (e *Explanation) noDevices(in *Input, unserved []string) {
 	resources := strings.Join(unserved, " and ")
 	switch {
 	case len(unserved) == 0:

@@ -141,13 +141,19 @@ func (e *Explanation) withoutRequest(pod *corev1.Pod, c *corev1.PodResourceClaim
 
 // remedyTranslation says how pods of another project get their GPUs unchanged.
 func (e *Explanation) remedyTranslation(in *Input, project string) {
-	if in.Translated != nil && !slices.Contains(in.Translated, project) {
+	if in.translationIsOff(project) {
 		e.remedy(fmt.Sprintf("use a claim; or have an administrator set the chart's value translate.%s.enabled=true and label the namespace, and create the pod again:", project), translationOf(e.Namespace, project))
 		return
 	}
 	e.remedy("use a claim; or have an administrator label the namespace, unless it has the label, and create the pod again:", translationOf(e.Namespace, project))
 }
 
+// translationIsOff reports whether the chart is known not to translate requests of a project.
+func (in *Input) translationIsOff(project string) bool {
+	return in.Translated != nil && !slices.Contains(in.Translated, project)
+}
+
+// translationOf is the command that has the requests of a project translated in a namespace.
 func translationOf(namespace, project string) string {
 	return "kubectl label namespace " + namespace + " " + names.LabelTranslate + "=" + project
 }

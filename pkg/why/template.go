@@ -89,8 +89,8 @@ func (e *Explanation) missingTemplate(in *Input) bool {
 	case in.Namespace != nil && project == "":
 		missing.Reason = NamespaceNotLabelled
 		e.Summary += fmt.Sprintf(" The controller creates it only in namespaces with the label %s.", names.LabelTranslate)
-		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", fmt.Sprintf("kubectl label namespace %s %s=PROJECT", e.Namespace, names.LabelTranslate))
-	case in.Namespace != nil && in.Translated != nil && !slices.Contains(in.Translated, project):
+		e.remedy("create the ResourceClaimTemplate, or ask an administrator for the label:", translationOf(e.Namespace, "PROJECT"))
+	case in.Namespace != nil && in.translationIsOff(project):
 		missing.Reason = TranslationOff
 		e.Summary += fmt.Sprintf(" The controller does not create it: the chart's value translate.%s.enabled is off.", project)
 		e.remedy(fmt.Sprintf("create the ResourceClaimTemplate, or ask an administrator to set translate.%s.enabled=true.", project), "")

@@ -63,9 +63,7 @@ func NotRead(r Resource, namespace, message string) text.Unread {
 
 // Denied says that the user may not read a resource.
 func Denied(r Resource, namespace string) text.Unread {
-	u := NotRead(r, namespace, text.Forbidden(r.Verb(), r.name))
-	u.Denied = true
-	return u
+	return NotRead(r, namespace, "").Refused()
 }
 
 // is reports whether it is the resource that could not be read.

@@ -55,7 +55,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 			e.remedyMissing(in)
 		}
 	case len(d.Unallocated) == 0 && len(d.Allocated) == 0:
-		e.noDevices(in)
+		e.noDevices(in, unserved)
 	case len(unserved) > 0 && in.Classes != nil && !has(in.Unread, ResourceNodes):
 		e.unserved(in, unserved)
 	case len(invalid) > 0:

@@ -66,23 +66,18 @@ var (
 
 // Unread says why the kind could not be read. Without an error, it was read.
 func (k Kind) Unread(err error) text.Unread {
-	u := text.Unread{Verb: "list", Resource: k.Resource, Consequence: k.Means}
-	if err == nil {
-		return u
-	}
-	return Failed(u, err)
+	return Failed(text.Unread{Verb: "list", Resource: k.Resource, Consequence: k.Means}, err)
 }
 
 // Forbidden says that the user may not read the kind.
-func (k Kind) Forbidden() text.Unread {
-	return text.Unread{Verb: "list", Resource: k.Resource, Message: text.Forbidden("list", k.Resource), Denied: true, Consequence: k.Means}
-}
+func (k Kind) Forbidden() text.Unread { return k.Unread(nil).Refused() }
 
-// Failed adds the reason for which the request of an Unread failed.
+// Failed adds the reason for which the request of an Unread failed, if it did.
 func Failed(u text.Unread, err error) text.Unread {
-	if u.Denied = apierrors.IsForbidden(err); u.Denied {
-		u.Message = text.Forbidden(u.Verb, u.Resource)
-	} else {
+	switch {
+	case apierrors.IsForbidden(err):
+		return u.Refused()
+	case err != nil:
 		u.Message = Reason(u.Verb, err)
 	}
 	return u
@@ -110,7 +105,7 @@ func Reason(verb string, err error) string {
 	if errors.As(err, &status) {
 		d := status.Status().Details
 		if apierrors.IsForbidden(err) && d != nil {
-			return text.Forbidden(verb, schema.GroupResource{Group: d.Group, Resource: d.Kind}.String())
+			return text.Unread{Verb: verb, Resource: schema.GroupResource{Group: d.Group, Resource: d.Kind}.String()}.Refused().Message
 		}
 		return status.Status().Message
 	}

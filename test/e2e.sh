@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the end-to-end tests on several clusters at a time: each takes the next test that
-# none has taken. They are E2E_CLUSTER_DIR-0, -1 and so on (E2E_CLUSTERS, 3), and are taken
+# none has taken. They are E2E_CLUSTER_DIR-0, -1 and so on (E2E_CLUSTERS, 2), and are taken
 # down at the end; KEEP=1 leaves them up. e2e.sh [PATTERN] runs the tests whose names match
 # an extended regular expression ('^TestDemos/mig'); without one, those that are not for the
 # night, or with E2E_NIGHT=1 those that are.
@@ -67,13 +67,13 @@ trap 'exit 143' TERM
 
 wanted=$(tests "${1:-}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
 if grep -q kueue <<<"$wanted"; then bin/cluster install kueue; fi
-echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"
+echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-2} clusters …"
 code=0
 # The slots are numbered from 0; each has its own cluster.
-xargs -P "${E2E_CLUSTERS:-3}" -n 1 --process-slot-var=E2E_SLOT test/e2e-test.sh "$results" <<<"$wanted" || true
+xargs -P "${E2E_CLUSTERS:-2}" -n 1 --process-slot-var=E2E_SLOT test/e2e-test.sh "$results" <<<"$wanted" || true
 flakes=()
 if [ -e "$results/failed" ]; then
-  # What three clusters on a small machine starve of time passes when it runs alone.
+  # What two clusters on a small machine starve of time passes when it runs alone.
   mv "$results/failed" "$results/again"
   echo "running those that failed again, one at a time, each on a new cluster …"
   for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do

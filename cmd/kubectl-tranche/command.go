@@ -95,7 +95,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&f.summary, "summary", false, "show sums and the nodes in trouble (default with more than 5 nodes); --summary=false draws all")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "show changes as they happen")
 	addOutput(cmd, "", "wide", "json", "yaml", "name")
-	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
+	o.addNoColor(cmd)
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	for _, add := range []func(*options) *cobra.Command{
@@ -107,6 +107,11 @@ func newCommand(out io.Writer) *cobra.Command {
 	o.complete(cmd)
 	hideGlobalFlags(cmd)
 	return cmd
+}
+
+// addNoColor adds the flag --no-color.
+func (o *options) addNoColor(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 }
 
 // addOutput adds the flag --output, which accepts the formats. It is checked before the command runs.

@@ -64,7 +64,7 @@ func newDefragCommand(o *options) *cobra.Command {
 	cmd.Flags().IntVar(&f.maxPods, "max-pods", defrag.DefaultMaxPods, "maximum number of pods that one plan moves")
 	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "print plans for the waiting pods of all namespaces")
 	addOutput(cmd, "", "json", "yaml")
-	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
+	o.addNoColor(cmd)
 	return cmd
 }
 

@@ -65,6 +65,7 @@ func newPlanCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "file with the plan, - for standard input")
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "1", "the chart's controller.maxUnavailable (number or percentage), for a plan without its own")
 	return cmd
 }

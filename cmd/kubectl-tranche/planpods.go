@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -65,6 +66,14 @@ func (r *planRun) fill(ctx context.Context, f *rollout.Forecast, in rollout.Fore
 		}
 	}
 	return nil
+}
+
+// forecastOf returns what a switch of a node to a profile would do.
+func (s *session) forecastOf(ctx context.Context, n *v1beta1.GPUNode, to *v1beta1.PartitionProfile) (*rollout.ForecastNode, []text.Unread, error) {
+	run := planRun{session: s}
+	f := rollout.Forecast{Nodes: []rollout.ForecastNode{{Name: n.Name}}}
+	err := run.fill(ctx, &f, rollout.ForecastInput{GPUNodes: []v1beta1.GPUNode{*n}, Target: profile.Snapshot(to.Name, to.Spec.Rules)})
+	return &f.Nodes[0], run.unread, err
 }
 
 // notReplaced reports whether no controller creates a pod again. It is false if that is not known.

@@ -21,28 +21,33 @@ import (
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
-const setProfileExamples = `  # Set a profile, and wait until it is applied
+const setProfileExamples = `  # See which pods a profile would evict
+  kubectl tranche set-profile node-a all-balanced --dry-run
+
+  # Set a profile, and wait until it is applied
   kubectl tranche set-profile node-a all-balanced --wait
 
   # Return to the profile of the GPUNode's spec, of a PartitionPlan, or to "default"
   kubectl tranche set-profile node-a --unset`
 
-const setProfileLong = `Set the partition profile of a node with its label tranche.dev/profile.
+const setProfileLong = `Set the partition profile of a node with its label tranche.dev/profile. Pods whose
+devices the profile lacks are evicted: --dry-run lists them, and changes nothing.
 
 With --wait, each step is printed. The exit code is 0 when the profile is
 applied, 2 when the switch has failed or cannot start, and 3 when it takes
 longer than --timeout.
 
 Requires permission to list PartitionProfiles, to get and patch nodes, and to
-get GPUNodes. To wait: to list and watch GPUNodes.`
+get GPUNodes. To wait: to list and watch GPUNodes. For --dry-run: to list
+ResourceClaims and to create evictions.`
 
 // defaultTimeout is how long --wait waits: the default deadline of a drain, and what
 // a reboot takes, twice.
 const defaultTimeout = 30 * time.Minute
 
 type profileFlags struct {
-	unset, wait bool
-	timeout     time.Duration
+	unset, wait, dryRun bool
+	timeout             time.Duration
 }
 
 func newNodeCommand(o *options) *cobra.Command {
@@ -56,6 +61,7 @@ func newNodeCommand(o *options) *cobra.Command {
 		RunE: o.connected(showNodes),
 	}
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	return cmd
 }
 
@@ -81,6 +87,7 @@ func newSetProfileCommand(o *options) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print which pods would be evicted, and change nothing")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait; 0: no limit")
 	return cmd
@@ -90,6 +97,8 @@ func (f *profileFlags) check(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 2 && f.unset:
 		return errors.New("--unset removes the label, so it takes no PROFILE")
+	case f.dryRun && (f.unset || f.wait):
+		return errors.New("--dry-run changes nothing, so it takes neither --unset nor --wait")
 	case len(args) == 0, len(args) == 1 && !f.unset:
 		return errors.New("name a node and a profile: kubectl tranche set-profile NODE PROFILE, or NODE --unset")
 	case len(args) == 2 && args[1] == "":
@@ -130,8 +139,15 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 		}
 	}
 	n, err := r.gpuNode(ctx, r.node)
-	if err != nil && (r.flags.wait || !apierrors.IsNotFound(err)) {
+	if err != nil && (r.flags.wait || r.flags.dryRun || !apierrors.IsNotFound(err)) {
 		return err
+	}
+	if r.flags.dryRun {
+		forecast, unread, err := r.forecastOf(ctx, n, to)
+		if err != nil {
+			return err
+		}
+		return r.show(nil, func(p *picture.Page) { picture.DrawSwitchForecast(p, profile, forecast, unread) })
 	}
 	if err := r.label(ctx, node, profile); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -121,6 +122,19 @@ func TestSetProfile(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSetProfileDryRun(t *testing.T) {
+	var out bytes.Buffer
+	plan := newPlanRun(t, &out, blocksNodeC)
+	_, err := plan.Ours.(*clientfake.Client).PartitionProfiles().Create(t.Context(), &plan.own[0], metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, node := range []string{"node-a", "node-b", "node-c"} {
+		r := &profileRun{session: plan.session, node: node, flags: profileFlags{dryRun: true}}
+		require.NoError(t, r.set(t.Context(), "balanced"))
+		assert.Empty(t, r.labelNow(t))
+	}
+	golden.Equal(t, "testdata/set-profile.txt", out.String())
 }
 
 func TestSetProfileWithoutRights(t *testing.T) {

@@ -32,6 +32,7 @@ func newProfilesCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also show profiles that fit no node")
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	return cmd
 }
 
@@ -82,6 +83,7 @@ func newClassesCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also show classes that no GPU offers")
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	return cmd
 }
 
@@ -120,6 +122,7 @@ func newSwitchesCommand(o *options) *cobra.Command {
 		RunE: o.connected(showSwitches),
 	}
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	return cmd
 }
 

@@ -41,6 +41,7 @@ func newRolloutStatusCommand(o *options) *cobra.Command {
 		}),
 	}
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	cmd.Flags().BoolVarP(&follow, "watch", "w", true, "follow the plan until its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0: no limit")
 	return cmd

@@ -64,6 +64,7 @@ func newTopCommand(o *options) *cobra.Command {
 	flags.StringSliceVar(&f.nodes, "node", nil, "show only this node; repeatable")
 	flags.StringVarP(&f.selector, "selector", "l", "", "show only the nodes with these labels")
 	addOutput(cmd, "", "json", "yaml")
+	o.addNoColor(cmd)
 	flags.StringVar(&f.sortBy, "sort-by", "", "sort by name, memory, compute or power")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "read again and again, until Ctrl-C")
 	flags.DurationVar(&f.interval, "interval", defaultInterval, "time between two rounds of --watch, at least 1s")

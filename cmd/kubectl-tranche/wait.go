@@ -69,8 +69,10 @@ func until[T any, P interface {
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	live := picture.Live{Out: r.out}
 	waits := waits{what: "GPUNode", name: r.node, most: r.flags.timeout, failure: errNotApplied, shows: "kubectl tranche node " + r.node}
+	seen := false
 	err := until(ctx, r, waits, func(n *v1beta1.GPUNode) (bool, error) {
 		far := cluster.ProgressOf(n)
+		seen = noticed(far, profile)
 		done, err := arrived(far, profile)
 		if profile != "" && far.KeptReason == names.ReasonProfileNotFound {
 			// It may be another profile, that of before the label was changed.
@@ -83,6 +85,8 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		return false, r.tell(&live, r.step(far, profile))
 	})
 	switch {
+	case err != nil && exitCode(err) == exitUnfinished && !seen:
+		return coded{fmt.Errorf("%w, and the controller has not noticed the label; see whether it runs: kubectl get pods -A -l app.kubernetes.io/component=controller", errNotApplied), exitUnfinished}
 	case err != nil:
 		return err
 	case profile == "":

@@ -133,16 +133,23 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 }
 
 func TestWaitIsGivenUp(t *testing.T) {
+	const unnoticed = "the profile is not applied, and the controller has not noticed the label; see whether it runs: kubectl get pods -A -l app.kubernetes.io/component=controller"
 	ctx, cancel := context.WithCancel(t.Context())
 	w := startWaiting(ctx, "cpx", follows("node-a", "spx"))
 	<-w.said
 	cancel()
-	require.EqualError(t, <-w.done, "the profile is not applied yet; it goes on: kubectl tranche node node-a shows it")
+	require.EqualError(t, <-w.done, unnoticed)
 
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "spx"))
 	r.flags.timeout = time.Nanosecond
-	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 1ns; it goes on: kubectl tranche node node-a shows it")
+	require.EqualError(t, r.wait(t.Context(), "cpx"), unnoticed)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	w = startWaiting(ctx, "cpx", &gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.Draining, "cpx", "", "gpu-a").GPUNode)
+	<-w.said
+	cancel()
+	require.EqualError(t, <-w.done, "the profile is not applied yet; it goes on: kubectl tranche node node-a shows it")
 }
 
 func TestWaitForADeletedNode(t *testing.T) {

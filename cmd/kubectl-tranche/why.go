@@ -61,8 +61,8 @@ func newWhyCommand(o *options) *cobra.Command {
 		RunE: o.connected(func(ctx context.Context, s *session, _ []string) error { return s.why(ctx, targets) }),
 	}
 	addOutput(cmd, "", "wide", "json", "yaml")
+	o.addNoColor(cmd)
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the objects to explain, - for standard input; repeatable")
-	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 

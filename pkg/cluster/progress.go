@@ -76,6 +76,9 @@ func (n Progress) rests() bool { return n.State == "" || n.State == v1beta1.Idle
 // Switching reports whether a switch is under way.
 func (n Progress) Switching() bool { return !n.rests() && n.State != v1beta1.Failed }
 
+// PluginGone reports whether the kubelet plugin does not run on the node, which has GPUs.
+func (n Progress) PluginGone() bool { return n.Unpublished && !n.Switching() && n.Conflict == "" }
+
 // KeepsOff reports whether a GPU is tainted because it is being switched.
 func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {

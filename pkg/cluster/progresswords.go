@@ -62,7 +62,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 	case n.Kept != "":
 		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != names.ReasonPaused && n.KeptReason != names.ReasonControlPlaneNotNamed})
 	}
-	if n.Unpublished && !n.Switching() && n.Conflict == "" {
+	if n.PluginGone() {
 		out = append(out, Remark{"It publishes none of its GPUs: see whether the kubelet plugin runs on the node.", true})
 	}
 	if n.Pending != "" {

@@ -37,10 +37,12 @@ func (m *monitor) look(ctx context.Context) error {
 		// The plugin is stopping, so failures say nothing about GPUs.
 		return err
 	}
-	maps.Copy(l.Problems, m.expectSilent(ctx, l.Failed))
-	for _, address := range m.roster.Update(ctx, l.Found, l.Problems, l.Told, m.Machine.BootID()) {
+	removed := m.roster.Update(ctx, l.Found, l.Problems, l.Told, m.Machine.BootID())
+	m.gpus.Remove(removed)
+	for _, address := range removed {
 		m.events.Note(ctx, names.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, was removed; profiles do not count it any more", gpu.NameOf(address)))
 	}
+	maps.Copy(l.Problems, m.expectSilent(ctx, l.Failed))
 	m.removeUnoffered(l.Found)
 	reshared := m.share(ctx, l.Found)
 	maps.Copy(l.Problems, m.problems(ctx, l.Found))

@@ -11,12 +11,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -41,6 +44,45 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
+}
+
+// A GPU is lost, and the plugin starts again after the kubelet has removed the slices of the node: the
+// GPU is published as lost, not forgotten.
+func TestLostGPUAfterARestart(t *testing.T) {
+	for name, test := range map[string]struct {
+		machine  func(*testing.T, *fake.Clientset) *machine
+		lost     string
+		lose     func(*machine, string)
+		noFaults func(*machine)
+	}{
+		"NVIDIA": {
+			newMachine, address0,
+			func(m *machine, address string) { m.faults(nvdriver.Faults{Lost: []string{address}}) },
+			func(m *machine) { m.faults(nvdriver.Faults{}) },
+		},
+		"AMD": {
+			newAMDMachine, amdAddress,
+			func(m *machine, address string) { m.amdFaults(amdgpu.Faults{Lost: []string{address}}) },
+			func(m *machine) { m.amdFaults(amdgpu.Faults{}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := test.machine(t, nodetest.NewAPI())
+			_, stop := m.start()
+			awaitDevices(t, m.api, false, untainted)
+			test.lose(m, test.lost)
+			onlyIt := func(d resourceapi.Device) bool { return untainted(d) == (onGPU(d) != test.lost) }
+			awaitDevices(t, m.api, false, onlyIt)
+			stop()
+			for _, s := range nodetest.SlicesOf(t, m.api, names.DriverName) {
+				require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+			}
+			m.start()
+			awaitDevices(t, m.api, false, onlyIt)
+			test.noFaults(m)
+			awaitDevices(t, m.api, false, untainted)
+		})
+	}
 }
 
 // A GPU answers a call of the release with each code that nvml.h has for it, or does not answer. The

@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ func DrawForecast(p *Page, f rollout.Forecast, notes []string, now time.Time) {
 	evicts, blocked, unfit := 0, 0, 0
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		rows = append(rows, []string{fmt.Sprint(n.Step), n.Name, forecastRemarks(n)})
+		rows = append(rows, []string{fmt.Sprint(n.Step), n.Name, cmp.Or(strings.Join(forecastRemarks(n), "; "), "none")})
 		switch {
 		case n.Unfit != "":
 			unfit++
@@ -58,10 +59,22 @@ func DrawForecast(p *Page, f rollout.Forecast, notes []string, now time.Time) {
 	}
 }
 
-func forecastRemarks(n *rollout.ForecastNode) string {
-	var out []string
+// DrawSwitchForecast prints what a switch of one node would do.
+func DrawSwitchForecast(p *Page, profile string, n *rollout.ForecastNode, unread []text.Unread) {
+	remarks := forecastRemarks(n)
+	if len(remarks) == 0 {
+		remarks = []string{"evicts no pod"}
+	}
+	p.Wrap("", fmt.Sprintf("Profile %s on %s, by a dry run:", profile, n.Name), Normal)
+	for _, remark := range remarks {
+		p.Wrap("  ", remark, Normal)
+	}
+	p.Unread(unread)
+}
+
+func forecastRemarks(n *rollout.ForecastNode) (out []string) {
 	if n.Unfit != "" {
-		return "would fail: " + n.Unfit
+		return []string{"would fail: " + n.Unfit}
 	}
 	for _, c := range n.Blocked {
 		name := c.Name
@@ -81,10 +94,7 @@ func forecastRemarks(n *rollout.ForecastNode) string {
 		}
 		out = append(out, said)
 	}
-	if len(out) == 0 {
-		return "none"
-	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 // forecastTime says how long the rollout would take.

@@ -133,6 +133,10 @@ var answers = []struct {
 	}},
 	{"a taint of the node", small, func(w *pending.World) { taintNode(w, 0, "team", "research") }},
 	{"a cordoned node", small, func(w *pending.World) { w.In.Nodes[0].Spec.Unschedulable = true }},
+	{"a cordoned node that is full", small, func(w *pending.World) {
+		w.Hold("node-a", "team-b", "train", pending.WholeGPU, 2)
+		w.In.Nodes[0].Spec.Unschedulable = true
+	}},
 	{"another reason on each node", one(pending.Request("gpu", pending.WholeGPU)), func(w *pending.World) {
 		w.In.Nodes[0].Spec.Unschedulable = true
 		taintNode(w, 1, "team", "research")

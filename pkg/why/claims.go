@@ -122,6 +122,7 @@ func (e *Explanation) unserved(in *Input, resources []string) {
 	if slices.ContainsFunc(resources, ofHAMi) {
 		e.remedyTranslation(in, names.TranslateHAMi)
 	}
+	e.remedy("to translate it to a claim, if there is one for it:", "kubectl tranche convert -f FILE")
 	e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -35,7 +36,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	switch pod := in.Pod; {
 	// A pod that is deleted before it is scheduled becomes Failed by the pod garbage collector.
 	case pod.DeletionTimestamp != nil && (!finished || len(pod.Finalizers) > 0):
-		e.terminating(&in)
+		e.terminating(&in, withoutPlugin(drawn, pod.Spec.NodeName))
 	case finished:
 		e.finished(pod)
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
@@ -48,7 +49,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 			e.Summary += " " + text
 		}
 	default:
-		e.starting(&in, d)
+		e.starting(&in, d, withoutPlugin(drawn, pod.Spec.NodeName))
 	}
 	if e.State != Finished && e.State != Terminating {
 		e.withoutDevices(&in, d)
@@ -114,8 +115,20 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 	}
 }
 
+// withoutPlugin reports whether the kubelet plugin of a node with GPUs is gone.
+func withoutPlugin(drawn *cluster.Summary, node string) bool {
+	n := lists.Find(drawn.Nodes, func(n *cluster.Node) bool { return n.Name == node })
+	return n != nil && n.Profile != nil && n.Profile.PluginGone()
+}
+
+// remedyPlugin says that pods wait for the plugin of the pod's node.
+func (e *Explanation) remedyPlugin(in *Input) {
+	e.Summary += fmt.Sprintf(" Tranche's kubelet plugin does not run on %s, and the kubelet can neither prepare nor release devices without it.", in.Pod.Spec.NodeName)
+	e.remedy("start the plugin on the node again; the pod then continues automatically. To see its pod, if there is one:", pluginPod(in))
+}
+
 // starting explains a pod that is scheduled but does not run yet.
-func (e *Explanation) starting(in *Input, d *demand.Demand) {
+func (e *Explanation) starting(in *Input, d *demand.Demand, pluginGone bool) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 	if len(d.Missing) > 0 && !has(in.Unread, ResourceOwnClaims) {
@@ -133,6 +146,8 @@ func (e *Explanation) starting(in *Input, d *demand.Demand) {
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, d), "FailedScheduling")...)
 	prepare := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedPrepareDynamicResources" })
 	switch {
+	case pluginGone && len(waits) == 0:
+		e.remedyPlugin(in)
 	case prepare:
 		e.Summary = fmt.Sprintf("%s/%s is scheduled to %s, but the node could not prepare its devices.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 		e.remedy("follow the message of FailedPrepareDynamicResources; the kubelet retries automatically.", "")
@@ -146,7 +161,7 @@ func (e *Explanation) starting(in *Input, d *demand.Demand) {
 }
 
 // terminating explains a pod that is being deleted.
-func (e *Explanation) terminating(in *Input) {
+func (e *Explanation) terminating(in *Input, pluginGone bool) {
 	e.State = Terminating
 	pod := in.Pod
 	e.Summary = fmt.Sprintf("%s/%s is being deleted", e.Namespace, e.Pod)
@@ -172,6 +187,10 @@ func (e *Explanation) terminating(in *Input) {
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, in.demand()), "FailedScheduling")...)
 	if pod.Spec.NodeName != "" {
 		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
+		if pluginGone && len(e.Holds) > 0 {
+			e.remedyPlugin(in)
+			return
+		}
 		if over < releaseTime {
 			e.remedy("wait: releasing a partition takes seconds.", "")
 			return
@@ -198,11 +217,15 @@ func switchOf(m *fit.Model, now time.Time, holds []Holding) string {
 // remedyLog adds a command that shows the log of the plugin on the pod's node, or lists the plugin's
 // pod if its namespace is unknown.
 func (e *Explanation) remedyLog(in *Input, text string) {
-	system := cluster.SystemNamespace(in.Classes)
-	command := "kubectl get pods " + cluster.InSystem(system) + " -l " + cluster.PluginLabel + " --field-selector spec.nodeName=" + in.Pod.Spec.NodeName
+	system, command := cluster.SystemNamespace(in.Classes), pluginPod(in)
 	if system == "" {
 		e.remedy(text+" (of the pod that this command lists):", command)
 		return
 	}
 	e.remedy(text+":", "kubectl -n "+system+" logs $("+command+" -o name)")
+}
+
+// pluginPod is the command that lists the plugin's pod on the pod's node.
+func pluginPod(in *Input) string {
+	return "kubectl get pods " + cluster.InSystem(cluster.SystemNamespace(in.Classes)) + " -l " + cluster.PluginLabel + " --field-selector spec.nodeName=" + in.Pod.Spec.NodeName
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/pending"
 )
 
@@ -78,6 +80,14 @@ func TestScheduled(t *testing.T) {
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
 			w.In.NodeEvents = []corev1.Event{pending.Warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
 		}},
+		"stuck-without-plugin": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+			withoutPlugin(w)
+			p.DeletionTimestamp = &metav1.Time{Time: w.In.Now.Add(-3 * time.Second)}
+		}},
+		"starting-without-plugin": {why.Starting, func(w *pending.World, _ *corev1.Pod) {
+			withoutPlugin(w)
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: DRA driver gpu.tranche.dev is not registered")}
+		}},
 		"stuck-elsewhere": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
 			w.In.Classes[0].Annotations = map[string]string{"tranche.dev/system-namespace": "gpu-drivers"}
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
@@ -96,6 +106,12 @@ func TestScheduled(t *testing.T) {
 			requireText(t, name, e)
 		})
 	}
+}
+
+// withoutPlugin has the kubelet have deleted the slices of node-a, whose plugin is gone.
+func withoutPlugin(w *pending.World) {
+	w.GPUNodes(gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, w.GPUOf("node-a")))
+	w.In.Slices = slices.DeleteFunc(w.In.Slices, func(s resourceapi.ResourceSlice) bool { return *s.Spec.NodeName == "node-a" })
 }
 
 // TestAbsent: no pod, because a quota refuses it or for no reason.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 )
@@ -62,12 +64,50 @@ func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	})
 }
 
-// nodeWarnings quotes the events of the plugin and the controller about a node.
-func nodeWarnings(in *Input, node string) []Quote {
+// nodeWarnings quotes the events of the plugin and the controller about a node, except those with reasons in
+// but, and those that are over.
+func nodeWarnings(in *Input, node string, but ...string) []Quote {
+	sick := in.sick(node)
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
 		ours := component(e) == names.DriverName || component(e) == names.ControllerName
-		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
+		over := isOver(e, in.NodeEvents) && !(sick && aboutGPU[e.Reason])
+		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && !over && !slices.Contains(but, e.Reason)
 	})
+}
+
+// aboutRunning are the reasons of warnings about pods that run. They keep no pod from its devices.
+var aboutRunning = []string{
+	names.EventSharesNotLimited, names.EventShareLimitRestored, names.EventShareLimitFailed, names.EventMPSDaemonDied,
+	names.EventStrayDaemonStopped, names.EventGPUError, names.EventPreparedAgain, names.EventOrphanFileRemoved, names.EventRecordRebuilt,
+}
+
+// endedBy has the reasons of warnings about nodes with those of the events that end them.
+var endedBy = map[string]string{
+	names.EventGPUUnhealthy:     names.EventGPUHealthy,
+	names.EventGPUBusy:          names.EventGPUNoLongerBusy,
+	names.EventPartitionMissing: names.EventPartitionFound,
+	names.EventDevicesFail:      names.EventDevicesWork,
+	names.EventHeldDeviceGone:   names.EventHeldDeviceReleased,
+	names.EventOtherSystem:      names.EventOtherSystemGone,
+	names.EventHardwareUnusable: names.EventDriverFound,
+	names.EventSharesNotLimited: names.EventSharesLimited,
+	names.EventMPSDaemonDied:    names.EventMPSDaemonRestarted,
+}
+
+// aboutGPU are the reasons of warnings about one GPU. An event that ends one may be about another GPU.
+var aboutGPU = map[string]bool{names.EventGPUUnhealthy: true, names.EventPartitionMissing: true, names.EventDevicesFail: true, names.EventHeldDeviceGone: true}
+
+// isOver reports whether a later event ends a warning about a node.
+func isOver(e corev1.Event, all []corev1.Event) bool {
+	return slices.ContainsFunc(all, func(o corev1.Event) bool {
+		return o.Reason != "" && o.Reason == endedBy[e.Reason] && o.InvolvedObject.Name == e.InvolvedObject.Name && component(o) == component(e) && last(o).After(last(e))
+	})
+}
+
+// sick reports whether a GPU of a node has a problem, or may have one.
+func (in *Input) sick(node string) bool {
+	n := lists.Find(in.GPUNodes, func(n *v1beta1.GPUNode) bool { return n.Name == node })
+	return n == nil || n.Status.Node == nil || slices.ContainsFunc(n.Status.Node.GPUs, func(g v1beta1.GPUReport) bool { return len(g.Problems) > 0 })
 }
 
 // quotes quotes the latest wanted warnings, one for each reason and object.

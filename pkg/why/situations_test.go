@@ -302,6 +302,13 @@ func TestSituations(t *testing.T) {
 			told(w, names.EventDevicesHeld, "Waits for 1 × 1g.10gb. Of 2 nodes with GPUs, 1 has none free, 1 has no such device. For details: kubectl tranche why pod")
 			return w
 		}},
+		"tenant-without-classes-is-told": {why.NoRoom, names.EventNoSuchDevice, func(t *testing.T) *pending.World {
+			w := asks(t)
+			w.In.Classes, w.In.Partial = nil, true
+			w.Hide(why.ResourceClaims, why.ResourceClasses)
+			told(w, names.EventNoSuchDevice, "Waits for 1 × gpu-mig-1g-5gb.tranche.dev: no device of class gpu-mig-1g-5gb.tranche.dev. For details: kubectl tranche why pod")
+			return w
+		}},
 		"tenant-with-devices": {why.NoRoom, "", func(t *testing.T) *pending.World {
 			w := asks(t)
 			w.Placed("node-a").Spec.NodeName = ""

@@ -46,6 +46,9 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 	invalid, unserved := d.Invalid(in.Classes), unservedResources(in)
 	switch {
 	case has(in.Unread, ResourceOwnClaims) && len(in.Pod.Spec.ResourceClaims) > 0:
+		if e.answered(in) {
+			return
+		}
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.who())
 		e.remedy("ask an administrator for the role view or tranche-user-namespace in the namespace, or to run this command.", "")
 	case len(d.Missing) > 0:
@@ -70,6 +73,9 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 		}
 		e.remedy("see which classes there are:", "kubectl get deviceclass")
 	case in.Classes == nil:
+		if e.answered(in) {
+			return
+		}
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without the DeviceClasses.", e.who())
 		e.remedyClasses()
 		e.scheduling(in)
@@ -104,7 +110,7 @@ func (e *Explanation) explainNodes(in *Input, nodes []fit.Node) {
 	for _, n := range nodes {
 		tainted := slices.ContainsFunc(n.Requests, func(r fit.Request) bool { return r.Verdict != fit.Fits && len(r.Taints) > 0 })
 		if tainted || len(n.Reasons) > 0 {
-			e.Quotes = append(e.Quotes, nodeWarnings(in, n.Name)...)
+			e.Quotes = append(e.Quotes, nodeWarnings(in, n.Name, aboutRunning...)...)
 		}
 	}
 }
@@ -152,6 +158,12 @@ func (e *Explanation) judge(in *Input, d *demand.Demand, others bool) {
 			e.Summary += " Whether devices of another driver can serve it is not explained here."
 		}
 	}
+	if e.Answer == names.EventNoSuchDevice {
+		restricted := lists.Map(lists.Filter(e.Nodes, fit.Node.Restricted), func(n fit.Node) string { return n.Name + ": " + n.Profile.Applied.ProfileName })
+		if len(restricted) > 0 {
+			e.Summary += fmt.Sprintf(" Profiles hide other devices (%s).", text.List(restricted, maxNamed))
+		}
+	}
 	e.Remedies = append(e.Remedies, fit.Remedies(e.Nodes)...)
 }
 
@@ -165,18 +177,27 @@ func whyNot(n fit.Node) string {
 	return strings.Join(n.Reasons, " ")
 }
 
-// doubtful explains devices that look free to a user who cannot see all objects. If the controller,
-// which sees all, has reported why the pod waits, that is the explanation.
-func (e *Explanation) doubtful(in *Input, nodes string, doubts []string) {
+// answered explains a pod to a user who cannot see all objects by what the controller, which sees all, has
+// reported, if it has.
+func (e *Explanation) answered(in *Input) bool {
 	event := latestAnswer(in)
 	if event == nil {
+		return false
+	}
+	e.say(NoRoom, "%s waits for a device, according to Tranche's controller, which sees all objects (%s).", e.who(), event.Reason)
+	e.Answer = event.Reason
+	e.Quotes = append(e.Quotes, quoteOf(*event, in.Now))
+	return true
+}
+
+// doubtful explains devices that look free to a user who cannot see all objects.
+func (e *Explanation) doubtful(in *Input, nodes string, doubts []string) {
+	if !e.answered(in) {
 		e.say(Unknown, "%s has no node yet. As far as you may see, its devices are free on %s; but %s, which you may not see.", e.who(), nodes, strings.Join(doubts, ", and "))
 		e.remedy("wait for the event that Tranche's controller writes on pods that wait for longer than a minute, or ask an administrator to run this command.", "")
 		return
 	}
-	e.say(NoRoom, "%s waits for a device, according to Tranche's controller, which sees all objects (%s). As far as you may see, its devices are free on %s.", e.who(), event.Reason, nodes)
-	e.Answer = event.Reason
-	e.Quotes = append(e.Quotes, quoteOf(*event, in.Now))
+	e.Summary += fmt.Sprintf(" As far as you may see, its devices are free on %s.", nodes)
 }
 
 // roomNow explains devices that would fit now. The scheduler may not have tried again since then, so

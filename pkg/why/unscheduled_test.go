@@ -1,15 +1,22 @@
 package why_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/pending"
 )
 
@@ -262,4 +269,37 @@ func TestUnscheduled(t *testing.T) {
 			requireText(t, name, e)
 		})
 	}
+}
+
+// TestNodeEvents: warnings are quoted unless a later event ended them, or they are about pods that run.
+func TestNodeEvents(t *testing.T) {
+	tainted := func(g *publish.GPU) {
+		g.Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+	}
+	event := func(reason string, ago time.Duration) corev1.Event {
+		e := pending.Warning("Node", "node-a", reason, names.DriverName, reason)
+		e.LastTimestamp = metav1.NewTime(pending.Now.Add(-ago))
+		if reason == names.EventGPUHealthy || reason == names.EventDriverFound {
+			e.Type = corev1.EventTypeNormal
+		}
+		return e
+	}
+	quoted := func(problem bool, events ...corev1.Event) []string {
+		w := newWorld(t).Node("node-a", "H100-80GB", 1, tainted)
+		w.Pod(pending.Request("gpu", pending.Small))
+		w.In.NodeEvents = events
+		node := gpunodes.WithProfile("node-a", "dynamic").GPUs(gpunodes.MIGOn, w.GPUOf("node-a"))
+		if problem {
+			node.Status.Node.GPUs[0].Problems = []v1beta1.GPUProblem{{Cause: "lost"}}
+		}
+		w.In.GPUNodes = append(w.In.GPUNodes, node.GPUNode)
+		return lists.Map(slices.DeleteFunc(w.Explain().Quotes, func(q why.Quote) bool { return q.Object.Kind != "Node" }), func(q why.Quote) string { return q.Reason })
+	}
+	unhealthy, healthy := event(names.EventGPUUnhealthy, 2*time.Minute), event(names.EventGPUHealthy, time.Minute)
+	assert.Equal(t, []string{names.EventGPUUnhealthy}, quoted(true, unhealthy), "it is not over")
+	assert.Empty(t, quoted(false, unhealthy, healthy), "it is over")
+	assert.Equal(t, []string{names.EventGPUUnhealthy}, quoted(true, unhealthy, healthy), "another GPU is healthy again")
+	assert.Equal(t, []string{names.EventGPUUnhealthy}, quoted(false, event(names.EventGPUUnhealthy, time.Second), healthy), "it came again")
+	assert.Empty(t, quoted(true, event(names.EventHardwareUnusable, 2*time.Minute), event(names.EventDriverFound, time.Minute)))
+	assert.Empty(t, quoted(true, event(names.EventSharesNotLimited, time.Minute)), "a pod that waits does not need to know")
 }

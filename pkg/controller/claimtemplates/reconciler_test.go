@@ -258,13 +258,13 @@ func TestAnnotationsThatNobodyReads(t *testing.T) {
 		"another label": {"hami", []func(*corev1.Pod){annotated},
 			note + "namespace team does not have the label tranche.dev/translate=kai: ask an administrator for the label and create the pod again, or use a claim"},
 		"older than the label": {"kai", []func(*corev1.Pod){annotated},
-			note + "the pod is older than the label tranche.dev/translate=kai of namespace team: create the pod again"},
+			note + "it was created before pods of namespace team were translated (label tranche.dev/translate=kai, and translate.kai.enabled of the chart): create the pod again"},
 		"no annotation":    {"", nil, ""},
 		"KAI schedules it": {"", []func(*corev1.Pod){annotated, func(p *corev1.Pod) { p.Spec.SchedulerName = "kai-scheduler" }}, ""},
 		"Run:ai does":      {"", []func(*corev1.Pod){annotated, func(p *corev1.Pod) { p.Spec.SchedulerName = "runai-scheduler" }}, ""},
 		"of KAI 0.18": {"kai", []func(*corev1.Pod){func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"nvidia.com/container.main.gpu-memory.request": "8Gi"}
-		}}, "Warning AnnotationIgnored Annotation nvidia.com/container.main.gpu-memory.request gives this pod no GPU, because the pod is older than the label tranche.dev/translate=kai of namespace team: create the pod again"},
+		}}, "Warning AnnotationIgnored Annotation nvidia.com/container.main.gpu-memory.request gives this pod no GPU, because it was created before pods of namespace team were translated (label tranche.dev/translate=kai, and translate.kai.enabled of the chart): create the pod again"},
 		"it has a claim": {"", []func(*corev1.Pod){annotated, naming("mine")}, ""},
 		"it has ended":   {"", []func(*corev1.Pod){annotated, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }}, ""},
 	} {

@@ -23,8 +23,8 @@ func (r *Reconciler) warnIgnored(namespace, project string, pods []corev1.Pod) {
 		note := fmt.Sprintf("Annotation %s gives this pod no GPU, because namespace %s does not have the label %s=%s: "+
 			"ask an administrator for the label and create the pod again, or use a claim", key, namespace, names.LabelTranslate, names.TranslateKAI)
 		if project == names.TranslateKAI {
-			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because the pod is older than the label %s=%s of namespace %s: "+
-				"create the pod again", key, names.LabelTranslate, names.TranslateKAI, namespace)
+			note = fmt.Sprintf("Annotation %s gives this pod no GPU, because it was created before pods of namespace %s were translated (label %s=%s, and translate.kai.enabled of the chart): "+
+				"create the pod again", key, namespace, names.LabelTranslate, names.TranslateKAI)
 		}
 		r.warn(&pods[i], names.EventAnnotationIgnored, note)
 	}

@@ -148,6 +148,15 @@ func (c *GPUs) Seed(before []gpu.GPU, problems map[string]gpu.Problem) {
 	}
 }
 
+// Remove removes GPUs that were taken out of the machine.
+func (c *GPUs) Remove(addresses []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, address := range addresses {
+		delete(c.known, address)
+	}
+}
+
 // HealthyChecks is how many checks in a row must succeed until a GPU is healthy again. A
 // failing GPU answers now and then.
 const HealthyChecks = 3

@@ -174,6 +174,12 @@ func (r *Roster) All() []gpu.GPU { return r.those(func(*rosterGPU) bool { return
 // Answering returns the GPUs that the last check found.
 func (r *Roster) Answering() []gpu.GPU { return r.those(func(c *rosterGPU) bool { return c.answers }) }
 
+// Silent returns the GPUs that the last check did not find, and that were not removed from the machine as
+// far as is known.
+func (r *Roster) Silent() []gpu.GPU {
+	return r.those(func(c *rosterGPU) bool { return !c.answers && c.missed == 0 })
+}
+
 func (r *Roster) those(which func(*rosterGPU) bool) []gpu.GPU {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -208,8 +208,9 @@ func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *dem
 			return
 		}
 		if !tied && loose {
-			if text := m.withoutAttribute(ctx, node, claim); text != "" {
-				say(NotTogether, "%s.", text)
+			if cause := m.withoutAttribute(ctx, node, claim); cause != nil {
+				say(Lacking, "%s.", cause)
+				n.causes = []*Cause{cause}
 			} else {
 				say(NotTogether, "each request alone would fit, but not all of them %s.", constraints(claim))
 			}
@@ -220,8 +221,8 @@ func (m *Model) together(ctx context.Context, n *Node, node *corev1.Node, d *dem
 }
 
 // withoutAttribute says which attribute of a constraint no device of a request has: the scheduler then
-// allocates none. It is empty if there is none.
-func (m *Model) withoutAttribute(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim) string {
+// allocates none. It is nil if there is none.
+func (m *Model) withoutAttribute(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim) *Cause {
 	for _, con := range claim.Spec.Devices.Constraints {
 		name := string(ptr.Deref(con.MatchAttribute, ptr.Deref(con.DistinctAttribute, "")))
 		lacks := func(d *cluster.Device) bool {
@@ -237,12 +238,28 @@ func (m *Model) withoutAttribute(ctx context.Context, node *corev1.Node, claim *
 			for _, ch := range demand.Choices(r) {
 				s, err := m.supplyOf(ctx, node, ch, false)
 				if err == nil && s.places > 0 && !slices.ContainsFunc(s.nearly, func(d *cluster.Device) bool { return !lacks(d) }) {
-					return fmt.Sprintf("the constraint names the attribute %s, which no device of class %s has here", name, ch.Class)
+					return &Cause{
+						about: claim.Name + "/" + r.Name, rank: enoughSelectors,
+						text:   fmt.Sprintf("the constraint names the attribute %s, which no device of class %s has", name, ch.Class),
+						values: map[string]value{labels: {texts: attributesOf(s.nearly)}},
+					}
 				}
 			}
 		}
 	}
-	return ""
+	return nil
+}
+
+// attributesOf returns the names of the attributes that all devices have.
+func attributesOf(devices []*cluster.Device) (out []string) {
+	for i, d := range devices {
+		there := lists.Map(slices.Sorted(maps.Keys(d.Attributes)), func(name resourceapi.QualifiedName) string { return names.Unqualified(string(name)) })
+		if i == 0 {
+			out = there
+		}
+		out = lists.Filter(out, func(name string) bool { return slices.Contains(there, name) })
+	}
+	return out
 }
 
 // constraints describes the constraints of a claim.

@@ -126,7 +126,7 @@ func TestMachineProcesses(t *testing.T) {
 func TestStopEndsEverything(t *testing.T) {
 	machine := startMachine(t, Spec{Name: "m", Dir: filepath.Join(t.TempDir(), "m")}, nil)
 	in(t, machine, "setsid sleep 54321  >/dev/null 2>&1 &")
-	require.NotEmpty(t, hostProcesses(t, "sleep\x0054321"))
+	require.Eventually(t, func() bool { return len(hostProcesses(t, "sleep\x0054321")) > 0 }, time.Minute, time.Millisecond)
 	require.NoError(t, machine.Stop())
 	require.Empty(t, hostProcesses(t, "sleep\x0054321"))
 	require.Error(t, machine.Run(t.Context(), nil, io.Discard, io.Discard, nil, "true"))

@@ -148,6 +148,12 @@ func begin(t *testing.T, lab *laboratory, cluster string, nodes ...string) *suit
 	require.NoError(t, err)
 	s.namespace = namespace.Name
 	t.Cleanup(s.end)
+	if lab == nil { // kube-controller-manager catches up after a restart
+		s.eventually("the namespace has its service account", func() (bool, string) {
+			_, err := s.client.CoreV1().ServiceAccounts(s.namespace).Get(s.ctx, "default", metav1.GetOptions{})
+			return err == nil, fmt.Sprint(err)
+		})
+	}
 	s.requireNothingLeft()
 	s.requireNothingAllocated()
 	for _, node := range s.nodes {

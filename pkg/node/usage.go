@@ -21,6 +21,7 @@ func newSampler(ctx context.Context, c *claims) *telemetry.Sampler {
 		Read:       c.readUsage,
 		Records:    func() []ledger.Record { return c.recordsNow(ctx) },
 		PodOf:      c.tenantOf,
+		Limited:    c.limiter.Used,
 		Containers: telemetry.ContainersFromKubelet(c.podResources()),
 		CheckPods:  c.checkPods,
 	})

@@ -79,8 +79,8 @@ type of struct {
 
 // limitSet is a limit that was set.
 type limitSet struct {
-	// bytes were requested, read is what the driver has made of them.
-	bytes, read int64
+	// bytes were requested, read is what the driver has made of them, used what it last counted.
+	bytes, read, used int64
 	group       string
 	loadID      string
 }
@@ -234,8 +234,17 @@ func (l *Limiter) apply(ctx context.Context, p part, group string) error {
 	klog.FromContext(ctx).V(2).Info("Limited the memory of a pod", "pod", klog.KRef(p.namespace, p.name), "gpu", gpu.NameOf(p.gpu), "bytes", p.bytes, "group", group)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set[p.of] = limitSet{p.bytes, now.Bytes, group, loadID}
+	l.set[p.of] = limitSet{p.bytes, now.Bytes, now.Used, group, loadID}
 	return nil
+}
+
+// Used returns how much memory of a GPU the driver counted against the limit of a pod when that was last
+// checked, in bytes. It is false if the pod has no limit there.
+func (l *Limiter) Used(pod types.UID, pciAddress string) (int64, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	set, limited := l.set[of{pod, pciAddress}]
+	return set.used, limited
 }
 
 // Check compares the limits of all pods with what the driver reports, and sets those that are missing or
@@ -286,11 +295,17 @@ func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	if err != nil {
 		return err
 	}
+	loadID := l.LoadID(p.gpu)
 	l.mu.Lock()
 	before := l.set[p.of]
+	ours := before.bytes == p.bytes && before.group == group && before.loadID == loadID
+	isAsSet := ours && now.Bytes == before.read
+	if isAsSet {
+		before.used = now.Used
+		l.set[p.of] = before
+	}
 	l.mu.Unlock()
-	ours := before.bytes == p.bytes && before.group == group && before.loadID == l.LoadID(p.gpu)
-	if ours && now.Bytes == before.read {
+	if isAsSet {
 		return nil
 	}
 	if err := l.apply(ctx, p, group); err != nil {

@@ -62,7 +62,7 @@ func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, b
 func (d *limiting) MemoryLimit(_ context.Context, pciAddress, group string) (gpu.MemoryLimit, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return gpu.MemoryLimit{Bytes: d.limits[key(pciAddress, group)]}, d.err
+	return gpu.MemoryLimit{Bytes: d.limits[key(pciAddress, group)], Used: d.used[key(pciAddress, group)]}, d.err
 }
 
 // limits is a node with a Limiter.
@@ -220,6 +220,13 @@ func TestCheckOfLimits(t *testing.T) {
 	l.driver.tried = 0
 	l.Check(t.Context())
 	assert.Zero(t, l.driver.tried, "it is in force")
+	l.driver.used = map[string]int64{webOn0: gib}
+	l.Check(t.Context())
+	used, limited := l.Used(web, "0000:01:00.0")
+	assert.True(t, limited)
+	assert.Equal(t, int64(gib), used)
+	_, limited = l.Used(batch, "0000:01:00.0")
+	assert.False(t, limited, "its control group does not exist yet")
 
 	delete(l.driver.limits, webOn0)
 	l.Check(t.Context())

@@ -208,6 +208,11 @@ func (s *sample) ofShares(base row, before, after holding) (all []row) {
 	}
 	for _, r := range pods {
 		r.measured = s.ofPod(r.shares, &base, device)
+		pod := r.shares[0].pod
+		others := slices.ContainsFunc(r.shares, func(t tenancy) bool { return t.pod != pod }) // of the same name
+		if bytes, limited := s.counted[pod]; limited && device == r.gpu && !others {
+			r.measured[gpu.MemoryUsed] = float64(bytes) // also what the driver does not name a process for
+		}
 		if allocated[r] > 0 {
 			r.measured[gpu.MemoryTotal] = float64(allocated[r])
 		}

@@ -27,6 +27,9 @@ type SamplerConfig struct {
 	Records func() []ledger.Record
 	// PodOf returns the UID of a process's pod; empty: it has none, or has ended.
 	PodOf func(pid int) (types.UID, error)
+	// Limited returns how much memory of a GPU the kernel driver counts for a pod, in bytes. It is
+	// false if it limits none of the pod there. Nil: it limits no pod.
+	Limited func(pod types.UID, pciAddress string) (int64, bool)
 	// Containers returns the names of the containers of pods that use a claim. Nil: they are
 	// not known.
 	Containers func(context.Context) (Containers, error)
@@ -70,7 +73,9 @@ type sample struct {
 	alone map[string]tenure
 	// pods are the pods of the processes, as far as they are known.
 	pods map[int]types.UID
-	rows []row
+	// counted is the memory that the kernel driver counts for pods, in bytes.
+	counted map[types.UID]int64
+	rows    []row
 }
 
 // NewSampler makes a Sampler.
@@ -132,13 +137,21 @@ func (s *Sampler) measure(ctx context.Context, g *gpu.GPU, of *sampled) {
 	defer cancel()
 	before := whoHolds(s.Records())
 	used, err := s.Read(bounded, g.PCIAddress)
-	now := &sample{Usage: used, at: time.Now(), pods: map[int]types.UID{}}
+	now := &sample{Usage: used, at: time.Now(), pods: map[int]types.UID{}, counted: map[types.UID]int64{}}
 	for _, p := range used.Processes {
 		if uid, err := s.PodOf(p.PID); err == nil {
 			now.pods[p.PID] = uid
 		}
 	}
 	after := whoHolds(s.Records())
+	for t := range after.shared {
+		if t.device != g.Name() || s.Limited == nil {
+			continue
+		}
+		if bytes, limited := s.Limited(t.pod, g.PCIAddress); limited {
+			now.counted[t.pod] = bytes
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of.reading = false

@@ -254,6 +254,21 @@ func TestUsageOfShares(t *testing.T) {
 	assert.NotContains(t, n.all(t), `claim="b"`)
 }
 
+// Of a pod whose memory the kernel driver limits, its own count is told: it has all that the limit has.
+func TestSharesThatTheKernelLimits(t *testing.T) {
+	n := newNode()
+	n.hold("a", podsNamed("web"), share(place(-1), "1", 100))
+	n.hold("b", podsNamed("web"), share(place(-1), "2", 50))
+	n.hold("c", podsNamed("train"), share(place(-1), "3", 100))
+	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train"}
+	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.ProcessCount: 2}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.1)}})
+	n.Limited = func(pod types.UID, _ string) (int64, bool) { return 77, pod == "uid-web" }
+	n.Measure(t.Context())
+	text := n.all(t)
+	assert.Regexp(t, `tranche_memory_used_bytes{claim="".*pod="web".*} 77\n`, text, "of both claims together")
+	assert.Regexp(t, `tranche_memory_used_bytes{claim="c".*} 20\n`, text)
+}
+
 // What the driver does not report of processes is not zero.
 func TestSharesOfUnknownProcesses(t *testing.T) {
 	for name, u := range map[string]gpu.Usage{

@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 var errNotApplied = errors.New("the profile is not applied")
@@ -128,6 +129,9 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	return false, nil
 }
 
+// maxDoing is the maximum length of what a step does, in bytes. GPUNodes have all of it.
+const maxDoing = 300
+
 // step returns a line of progress. It has no times in it, so that it changes only when
 // something happens.
 func (r *profileRun) step(far cluster.Progress, profile string) string {
@@ -141,5 +145,5 @@ func (r *profileRun) step(far cluster.Progress, profile string) string {
 	case far.Doing == "":
 		return string(far.State) + "."
 	}
-	return fmt.Sprintf("%s: %s.", far.State, far.Doing)
+	return fmt.Sprintf("%s: %s.", far.State, text.Cut(strings.TrimSuffix(far.Doing, "."), maxDoing))
 }

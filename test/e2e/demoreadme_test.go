@@ -90,12 +90,8 @@ func (s *suite) run(script string) string {
 // READMEs that only show what a manifest does run in TestDemos. The others change nodes or end what they
 // began, and run here from beginning to end.
 func TestDemoReadmes(t *testing.T) {
-	s := startAtNight(t)
 	readmes, err := filepath.Glob(filepath.Join(repository, "demo", "*", "README.md"))
 	require.NoError(t, err)
-	// The cluster of make demo has no node with other NVIDIA GPUs.
-	s.kubectl("cordon", nodeB)
-	t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
 	for _, file := range readmes {
 		name := filepath.Base(filepath.Dir(file))
 		script, shows := readme(t, name)
@@ -103,7 +99,10 @@ func TestDemoReadmes(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			s := s.on(t)
+			s := startAtNight(t)
+			// The cluster of make demo has no node with other NVIDIA GPUs.
+			s.kubectl("cordon", nodeB)
+			t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
 			s.unlabelAtEnd(nodeA)
 			s.unlabelAtEnd(nodeC)
 			t.Cleanup(func() {

@@ -122,7 +122,7 @@ func listed(t *testing.T, where string) {
 	t.Helper()
 	if os.Getenv(listVariable) != "" {
 		name := t.Name()
-		if !strings.HasPrefix(name, "TestDemos/") { // each demo is a test of its own
+		if !strings.HasPrefix(name, "TestDemos/") && !strings.HasPrefix(name, "TestDemoReadmes/") { // each is a test of its own
 			name, _, _ = strings.Cut(name, "/")
 		}
 		fmt.Printf("runs %s: %s\n", where, name)

@@ -15,12 +15,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/pending"
 )
 
@@ -114,6 +116,12 @@ var answers = []struct {
 		w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid"))}}
 	}},
 	{"two large partitions of one GPU", []resourceapi.DeviceRequest{pending.Request("a", four), pending.Request("b", four)}, onOneGPU},
+	{"a whole GPU of a node whose profile hides it", one(pending.Request("gpu", nvidiaGPU)), func(w *pending.World) {
+		*w = *newWorld(w.T.(*testing.T)).Node("node-a", "H100-80GB", 1, pending.Only("1g.10gb"))
+		w.Pod(pending.Request("gpu", nvidiaGPU))
+		static := v1beta1.Rule{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g.10gb"}}}}
+		w.In.GPUNodes = append(w.In.GPUNodes, gpunodes.WithProfile("node-a", "all-1g.10gb", static).GPUNode)
+	}},
 	{"alternatives that do not exist", one(pending.AnyOf("gpu", "gpu-mig-1g-5gb.tranche.dev", "gpu-mig-2g-10gb.tranche.dev")), nil},
 
 	// Selectors.

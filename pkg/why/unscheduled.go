@@ -158,12 +158,6 @@ func (e *Explanation) judge(in *Input, d *demand.Demand, others bool) {
 			e.Summary += " Whether devices of another driver can serve it is not explained here."
 		}
 	}
-	if e.Answer == names.EventNoSuchDevice {
-		restricted := lists.Map(lists.Filter(e.Nodes, fit.Node.Restricted), func(n fit.Node) string { return n.Name + ": " + n.Profile.Applied.ProfileName })
-		if len(restricted) > 0 {
-			e.Summary += fmt.Sprintf(" Profiles hide other devices (%s).", text.List(restricted, maxNamed))
-		}
-	}
 	e.Remedies = append(e.Remedies, fit.Remedies(e.Nodes)...)
 }
 

@@ -55,15 +55,12 @@ func Remedies(nodes []Node) (out []Remedy) {
 	if n, ok := first(func(n Node) bool { return n.Profile != nil && n.Profile.State == v1beta1.Failed }); ok {
 		add(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
 	}
-	if n, ok := first(func(n Node) bool { return n.Restricted() && !n.excluded && !n.Profile.Switching() }); ok {
-		add(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche set-profile "+n.Name+" PROFILE --wait")
+	if n, ok := first(func(n Node) bool {
+		return n.Verdict == Lacking && !n.excluded && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching()
+	}); ok {
+		add(fmt.Sprintf("or have %s, whose profile %s hides devices, follow one that offers it (kubectl tranche profiles lists them):", n.Name, n.Profile.Applied.ProfileName), "kubectl tranche set-profile "+n.Name+" PROFILE --wait")
 	}
 	return out
-}
-
-// Restricted reports whether a node may lack devices because of its profile.
-func (n Node) Restricted() bool {
-	return n.Verdict == Lacking && n.Profile != nil && n.Profile.Restricts()
 }
 
 // FreeTexts returns what is free for people: "1g.10gb ×3".

@@ -132,7 +132,13 @@ func TestDemos(t *testing.T) {
 			s.kubectl("apply", "-f", folder)
 			pods := s.demoPods("demo-" + name)
 			if script, shows := readme(t, name); shows && unscripted[name] == "" {
-				s.run(script)
+				if !strings.HasPrefix(name, "translate-") {
+					s.run(script)
+				} else { // what a pod has become cannot be changed back
+					s.kubectl("delete", "-f", folder)
+					s.run(script)
+					pods = s.demoPods("demo-" + name)
+				}
 			}
 			demoChecks[name](s, pods)
 			s.kubectl("delete", "--ignore-not-found", "-f", folder)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
@@ -70,7 +71,23 @@ func showNodes(ctx context.Context, s *session, args []string) error {
 		func(p *picture.Page, n *v1beta1.GPUNode) {
 			requested, unread := s.Requested(ctx, n.Name)
 			picture.DrawNode(p, n, requested, unread, s.now())
+			s.drawUnnoticed(ctx, p, n)
 		})
+}
+
+// drawUnnoticed says that the controller has not noticed the label of a node, if the user may read it.
+func (s *session) drawUnnoticed(ctx context.Context, p *picture.Page, n *v1beta1.GPUNode) {
+	node, err := s.Kubernetes.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+	if err != nil {
+		return
+	}
+	_, controlPlane := node.Labels[controlPlaneLabel]
+	label, far := node.Labels[names.LabelProfile], cluster.ProgressOf(n)
+	if label == "" || controlPlane || noticed(far, label) || far.KeptReason != "" || far.Overridden != "" {
+		return
+	}
+	p.Wrap("", fmt.Sprintf("The controller has not noticed the label %s=%s of the node. If that persists, see whether it runs: kubectl get pods -A -l app.kubernetes.io/component=controller",
+		names.LabelProfile, label), picture.Yellow)
 }
 
 func newSetProfileCommand(o *options) *cobra.Command {

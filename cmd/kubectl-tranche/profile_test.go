@@ -196,6 +196,12 @@ func TestShowProfile(t *testing.T) {
 	require.NoError(t, showNodes(t.Context(), r.session, []string{"node-a", "gpunode/node-a"}))
 	assert.Equal(t, 2, strings.Count(out.String(), "node-a: profile cpx"))
 	assert.Contains(t, out.String(), "\n\nnode-a: ")
+	assert.NotContains(t, out.String(), "has not noticed")
+
+	out.Reset()
+	r = newRun(&out, nodeNamed("node-a", names.LabelProfile, "spx"), follows("node-a", "cpx"))
+	require.NoError(t, showNodes(t.Context(), r.session, []string{"node-a"}))
+	assert.Contains(t, strings.Join(strings.Fields(out.String()), " "), "The controller has not noticed the label tranche.dev/profile=spx of the node.")
 }
 
 func TestFlagsOfProfile(t *testing.T) {

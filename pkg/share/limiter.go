@@ -81,8 +81,8 @@ type of struct {
 type limitSet struct {
 	// bytes were requested, read is what the driver has made of them, used what it last counted.
 	bytes, read, used int64
-	group       string
-	loadID      string
+	group             string
+	loadID            string
 }
 
 type trial struct {

@@ -82,8 +82,9 @@ var matters = map[State][]Resource{
 	OtherDriver:  {ResourceEvents},
 	Invalid:      {ResourceNodes, ResourceEvents},
 	NoDevices:    {ResourceClasses, ResourceNodes, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses},
-	// Other unread objects could only reduce the room further.
-	NoRoom:          {ResourceClaims, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses, ResourceNodes},
+	// Other unread objects could only reduce the room further. Without the first three, the controller's event
+	// says that there is none.
+	NoRoom:          {ResourceClasses, ResourceSlices, ResourceOwnClaims, ResourceClaims, ResourceEvents, ResourceVolumeClaims, ResourceStorageClasses, ResourceNodes},
 	RoomNow:         deviceResources,
 	VolumeNotReady:  deviceResources,
 	SchedulerSilent: deviceResources,

@@ -284,7 +284,7 @@ func tenantSituations(others string) []situation {
 		{name: "tenant-excluded", as: "tenant", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "according to Tranche's controller", "you are not allowed to list nodes"}},
 		{name: "trusted-excluded", as: "trusted", asked: "pod/node-selector", state: string(why.NoRoom), says: []string{"NodesExcluded", "disk=ssd"}},
 		{name: "tenant-running", as: "tenant", asked: "pod/running", state: string(why.Running)},
-		{name: "viewer", as: "viewer", asked: "pod/held", state: string(why.Unknown), says: []string{"deviceclasses.resource.k8s.io", "not allowed to list", "kubectl create clusterrolebinding tranche-user-viewer --clusterrole=tranche-user --user=viewer\n"}},
+		{name: "viewer", as: "viewer", asked: "pod/held", state: string(why.NoRoom), says: []string{"according to Tranche's controller", names.EventDevicesHeld, "deviceclasses.resource.k8s.io", "not allowed to list", "kubectl create clusterrolebinding tranche-user-viewer --clusterrole=tranche-user --user=viewer\n"}},
 		{name: "viewer-extended", as: "viewer", asked: "pod/extended", state: string(why.Unknown), says: []string{"Without the DeviceClasses"}},
 		{name: "stranger", as: "stranger", asked: "pod/held", says: []string{"you may not get pods in the namespace", "kubectl create rolebinding tranche-user-namespace-stranger --clusterrole=tranche-user-namespace --user=stranger -n "}},
 		{name: "stranger-job", as: "stranger", asked: "job/job-waits", says: []string{"you may not get the Job job-waits"}},

@@ -150,7 +150,9 @@ func (s *suite) migrateKaiwo() {
 	}
 	s.t.Cleanup(func() {
 		set("", "")
-		s.memoryModeBack(nodeC)
+		s.setProfileLabel(nodeC, "spx-nps1")
+		s.waitFollows(nodeC, "spx-nps1")
+		s.setProfileLabel(nodeC, "")
 	})
 	modes := func(profile, want string) {
 		s.t.Helper()

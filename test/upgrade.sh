@@ -101,7 +101,9 @@ unchanged "$work/upgraded"
 kubectl delete namespace --timeout=4m $(cut -d' ' -f1 "$work/pods" | sort -u) >/dev/null
 kubectl label nodes --all tranche.dev/profile- >/dev/null
 for node in "${nodes[@]}"; do
-  kubectl wait gpunode "$node" --for=jsonpath='{.status.node.claimCount}'=0 --timeout=2m >/dev/null
+  for state in '{.status.node.claimCount}=0' '{.status.applied.source}=None' '{.status.state}=Idle'; do
+    kubectl wait gpunode "$node" --for=jsonpath="$state" --timeout=4m >/dev/null
+  done
 done
 helm -n tranche-system uninstall tranche >/dev/null # fails while anybody holds a GPU
 echo "$previous, upgraded, downgraded and upgraded again, lost nothing"

@@ -204,7 +204,7 @@ func (s *suite) migrateWithReboot() {
 	s.useValues()
 	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
 	assert.Contains(s.t, states(), "rebooting")
-	s.waitNodeEvent(nodeA, names.EventRebooting, "profile all-1g.5gb can only be applied to its GPUs with a reboot")
+	s.waitNodeEvent(nodeA, names.EventRebooting, "profile mig-parted.all-1g.5gb.device-plugin.none can only be applied to its GPUs with a reboot")
 	n = s.gpuNode(nodeA)
 	assert.NotEqual(s.t, boot, n.Status.Node.BootID)
 	assert.Equal(s.t, v1beta1.ResultSucceeded, n.Status.History[0].Result)

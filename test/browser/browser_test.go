@@ -159,8 +159,11 @@ func (b *tab) press(key string) {
 // await waits for an expression to be true.
 func (b *tab) await(expression string) {
 	b.t.Helper()
-	_, err := chromedp.Run(b.Context, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
-	require.NoError(b.t, err, expression)
+	// Each time anew: a page that is being left takes scripts that wait with it.
+	require.Eventually(b.t, func() bool {
+		is, err := chromedp.Run(b.Context, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		return err == nil && is
+	}, patience, 20*time.Millisecond, expression)
 }
 
 // held is a claim that holds a GPU of the first node, and the same without its allocation.

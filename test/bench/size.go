@@ -10,7 +10,7 @@ import (
 )
 
 // sizeFigures: what the slices of a node weigh, as the API server stores them
-// and as everyone gets them who watches slices.
+// and as everyone gets them who watches slices. Devices for monitors are 5 KB of each.
 func (b *bench) sizeFigures() []figures.Figure {
 	var all []figures.Figure
 	for _, node := range []struct {
@@ -18,8 +18,8 @@ func (b *bench) sizeFigures() []figures.Figure {
 		shared          bool
 		limit           float64
 	}{
-		{"8 × H200", "h200x8", false, 180}, {"8 × H200 with shares of the GPUs", "h200x8", true, 205},
-		{"8 × MI300X", "mi300x8", false, 110}, {"8 × MI300X with shares of the GPUs", "mi300x8", true, 125},
+		{"8 × H200", "h200x8", false, 182}, {"8 × H200 with shares of the GPUs", "h200x8", true, 205},
+		{"8 × MI300X", "mi300x8", false, 113}, {"8 × MI300X with shares of the GPUs", "mi300x8", true, 128},
 	} {
 		all = append(all, figures.Figure{
 			Name:    "JSON of the slices of " + node.name,

@@ -26,6 +26,7 @@ const migrateFolder = repository + "/demo/migrate"
 // Labels, ConfigMaps and pods of other systems work as they are.
 func TestMigrations(t *testing.T) {
 	s := startAlone(t)
+	s.resting = "device-plugin.none"
 	manifest := func(parts ...string) string { return filepath.Join(append([]string{migrateFolder}, parts...)...) }
 	for _, file := range []string{manifest("eks", "configs.yaml"), manifest("kaiwo", "config-map.yaml")} {
 		s.kubectl("apply", "--validate=strict", "-f", file)

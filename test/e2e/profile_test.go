@@ -167,7 +167,7 @@ func (s *suite) requireNoProfile() {
 		n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 		require.NoError(s.t, err)
 		assert.Empty(s.t, n.Labels[names.LabelProfile], "%s has the label still", node)
-		s.waitGPUNode(node, "follows no profile", follows(""))
+		s.waitGPUNode(node, "follows no profile", follows(s.resting))
 		s.requireUntainted(node)
 	}
 }

@@ -64,6 +64,8 @@ type suite struct {
 	namespace string
 	// firstMinors are those of the AMD node's GPUs, once they were needed.
 	firstMinors map[string]int
+	// resting is the profile of nodes without a label: the default of configuration files, if the chart reads some.
+	resting string
 }
 
 // startOnCluster gives a test a namespace of its own, and sees to it that the test ends with clean

@@ -149,9 +149,13 @@ func FailedText(s *v1beta1.GPUNodeStatus) string {
 	return e.failedText()
 }
 
+// maxOutlook is the maximum length of what a failed switch says after its reason, which may be that of each
+// GPU, in bytes: what the node has now, and what to do.
+const maxOutlook = 600
+
 func (e *evaluation) failedText() string {
 	sw := e.Status.Switch
-	said := fmt.Sprintf("%s could not be applied: %s", text.Profile(sw.To.ProfileName), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be applied: %s", text.Profile(sw.To.ProfileName), text.Cut(strings.TrimSuffix(sw.Message, "."), v1beta1.MaxConditionMessage-maxOutlook))
 	if sw.Reason != names.ReasonRollbackFailed {
 		said += fmt.Sprintf(". The node is unchanged, with %s", text.Profile(sw.From.ProfileName))
 	}

@@ -363,6 +363,17 @@ func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *te
 	assert.True(t, m.Next(n, f).Evict)
 }
 
+// The same error of each GPU leaves room for what to do.
+func TestRemedyOfManyErrors(t *testing.T) {
+	n := &v1beta1.GPUNodeStatus{Switch: &v1beta1.Switch{
+		Reason: names.ReasonRebootRequired, Message: strings.Repeat("switch MIG on: the GPU needs a reset; ", 200), To: v1beta1.ProfileSnapshot{ProfileName: "cut"},
+	}}
+	said := FailedText(n)
+	assert.LessOrEqual(t, len(said), v1beta1.MaxConditionMessage)
+	assert.Contains(t, said, "The node is unchanged")
+	assert.Contains(t, said, "or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change")
+}
+
 func TestTextsAreCut(t *testing.T) {
 	assert.Equal(t, "a, b, c, d, e and 2 more", list([]string{"a", "b", "c", "d", "e", "f", "g"}))
 	assert.Equal(t, []string{"a", "b"}, compact([]string{"a", "a", "b", "a"}))

@@ -86,8 +86,8 @@ func (s *session) drawUnnoticed(ctx context.Context, p *picture.Page, n *v1beta1
 	if label == "" || controlPlane || noticed(far, label) || far.KeptReason != "" || far.Overridden != "" {
 		return
 	}
-	p.Wrap("", fmt.Sprintf("The controller has not noticed the label %s=%s of the node. If that persists, see whether it runs: kubectl get pods -A -l app.kubernetes.io/component=controller",
-		names.LabelProfile, label), picture.Yellow)
+	p.Wrap("", fmt.Sprintf("The controller has not noticed the label %s=%s of the node. If that persists, see whether it runs: %s",
+		names.LabelProfile, label, controllerPods), picture.Yellow)
 }
 
 func newSetProfileCommand(o *options) *cobra.Command {

@@ -20,6 +20,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
+// controllerPods lists the pods of the controller.
+const controllerPods = "kubectl get pods -A -l app.kubernetes.io/component=controller"
+
 var errNotApplied = errors.New("the profile is not applied")
 
 // waits says for what is waited, and what is said if it takes too long.
@@ -87,7 +90,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 	})
 	switch {
 	case err != nil && exitCode(err) == exitUnfinished && !seen:
-		return coded{fmt.Errorf("%w, and the controller has not noticed the label; see whether it runs: kubectl get pods -A -l app.kubernetes.io/component=controller", errNotApplied), exitUnfinished}
+		return coded{fmt.Errorf("%w, and the controller has not noticed the label; see whether it runs: %s", errNotApplied, controllerPods), exitUnfinished}
 	case err != nil:
 		return err
 	case profile == "":

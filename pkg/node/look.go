@@ -53,7 +53,7 @@ func (m *monitor) look(ctx context.Context) error {
 	for _, c := range changes {
 		m.reportChange(ctx, c)
 	}
-	if publish || reshared {
+	if publish || reshared || len(removed) > 0 {
 		m.publisher.Publish(ctx)
 	}
 	return nil

@@ -298,7 +298,7 @@ func TestImpossible(t *testing.T) {
 		"no such node": {whole, 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} },
 			"the nodes with such devices do not admit the pod: the pod asks for nodes with the label x=y"},
 		"two large partitions of one GPU": {"gpu-mig-4g-40gb.tranche.dev", 2, func(*corev1.Pod) {}, "it asks for 2 devices at once, and the largest node has 1"},
-		"another class":                   {"gpu-amd.tranche.dev", 1, func(*corev1.Pod) {}, "no device of class gpu-amd.tranche.dev; there is 1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb, whole NVIDIA GPU"},
+		"another class":                   {"gpu-amd.tranche.dev", 1, func(*corev1.Pod) {}, "no device of class gpu-amd.tranche.dev; found: 1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb, whole NVIDIA GPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := scattered(t)

@@ -62,7 +62,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 	case len(unserved) > 0 && in.Classes != nil && !has(in.Unread, ResourceNodes):
 		e.unserved(in, unserved)
 	case len(invalid) > 0:
-		e.say(Invalid, "%s can run nowhere: %s", e.who(), strings.Join(invalid, " "))
+		e.say(Invalid, "%s cannot run on any node: %s", e.who(), strings.Join(invalid, " "))
 		e.Answer = names.EventRequestInvalid
 		if len(d.Deleted()) > 0 {
 			e.remedy("create the claim again when it is gone.", "")

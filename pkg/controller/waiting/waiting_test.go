@@ -281,14 +281,14 @@ func TestAnswersThatNoNodeGives(t *testing.T) {
 		}, ""},
 		"another resource": {"", "", resources("example.com/nic"), nil, ""},
 		"gated":            {"p-gpu", small, gate, nil, ""},
-		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: no device of class gpu-mig-1g-35gb.tranche.dev; there is 1g.10gb, "},
+		"no such device":   {"p-gpu", "gpu-mig-1g-35gb.tranche.dev", nil, nil, "NoSuchDevice team-a/p: Waits for 1 × gpu-mig-1g-35gb.tranche.dev: no device of class gpu-mig-1g-35gb.tranche.dev; found: 1g.10gb, "},
 		"no device passes": {"p-gpu", "", nil, func(w *world) {
 			c := allocator.Claim("p-gpu", allocator.Request("gpu", "gpu.tranche.dev", 1))
 			c.Namespace = "team-a"
 			c.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].productName == "H100"`}}}
 			w.create(c)
 		}, "NoSuchDevice team-a/p: Waits for 1 × gpu.tranche.dev with selectors: 2 devices of class gpu.tranche.dev, none passes " +
-			"`device.attributes[\"gpu.tranche.dev\"].productName == \"H100\"`; there is productName NVIDIA H100 80GB HBM3. For details:"},
+			"`device.attributes[\"gpu.tranche.dev\"].productName == \"H100\"`; found: productName NVIDIA H100 80GB HBM3. For details:"},
 		"not there": {"p-gpu", small, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, nil, "NodesExcluded team-a/p: "},
 		"another driver": {"p-gpu", "nic", nil, func(w *world) {
 			w.create(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.DeviceClassSpec{

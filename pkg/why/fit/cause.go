@@ -178,7 +178,7 @@ func (c *Cause) merged(o *Cause) *Cause {
 	return &out
 }
 
-// String returns the cause as a phrase: "9 devices of class gpu.tranche.dev, none passes `…`; there is …".
+// String returns the cause as a phrase: "9 devices of class gpu.tranche.dev, none passes `…`; found: …".
 func (c *Cause) String() string {
 	out := c.text
 	if c.devices > 0 {
@@ -189,7 +189,7 @@ func (c *Cause) String() string {
 		have = append(have, strings.TrimSpace(name+" "+c.values[name].text(named(name))))
 	}
 	if there := strings.Join(have, ", "); there != "" {
-		out += "; there is " + there
+		out += "; found: " + there
 	}
 	return out
 }

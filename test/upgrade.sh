@@ -56,6 +56,15 @@ state() {
   done
 }
 
+# reported waits until each GPUNode counts the claims that its node has records of.
+reported() {
+  local node count
+  for node in "${nodes[@]}"; do
+    count=$(bin/cluster exec --dir "$dir" --node "$node" -- find /var/lib/kubelet/plugins/gpu.tranche.dev/claims -name '*.json' | wc -l)
+    kubectl wait gpunode "$node" --for=jsonpath='{.status.node.claimCount}'="$count" --timeout=2m >/dev/null
+  done
+}
+
 # unchanged BEFORE: the plugins may need a moment to report.
 unchanged() {
   for _ in $(seq 30); do
@@ -82,6 +91,7 @@ step "hold every kind of device"
 # Partitions made on demand and static ones, several of one GPU, whole GPUs, shares by memory and fraction, in
 # turns and side by side, of partitions, and AMD's partitions.
 hold "$old" mig two-partitions one-gpu profile-all-balanced extended-gpu sharing-memory sharing-half-gpu sharing-mps sharing-mig amd-partition amd-one-gpu
+reported
 state >"$work/before"
 wc -l <"$work/pods" | xargs echo "pods that hold devices:"
 
@@ -89,6 +99,7 @@ step "upgrade to this commit"
 deploy .
 unchanged "$work/before"
 hold . first-available
+reported
 state >"$work/upgraded"
 
 step "downgrade to $previous"

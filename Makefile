@@ -50,7 +50,7 @@ HELM         = "$$($(CLUSTER_TOOL) path)/helm"
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "; print "Usage: make TARGET [VARIABLE=value]"} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and 8 MI300Xs and show what Tranche does

@@ -29,6 +29,7 @@ STATIC       = -linkmode external "-extldflags=-static -Wl,--unresolved-symbols=
 # gRPC's traces bring in html/template, and with it the linker keeps all methods
 # of all types: 70 MB of program in place of 40.
 SMALL        = -tags grpcnotrace
+# make build GOFIPS140=certified builds with Go's certified FIPS 140-3 module: see release/README.md.
 # make build ARCH=arm64 BIN=… builds for another architecture of Linux, with a cross compiler.
 BIN         ?= bin
 HOST_ARCH   := $(shell $(GO) env GOHOSTARCH)
@@ -49,7 +50,7 @@ HELM         = "$$($(CLUSTER_TOOL) path)/helm"
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "; print "Usage: make TARGET [VARIABLE=value]"} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and 8 MI300Xs and show what Tranche does
@@ -143,7 +144,7 @@ cluster-tool:
 	@cd test/cluster && CGO_ENABLED=0 $(GO) build -o ../../$(CLUSTER_TOOL) ./cmd/cluster
 
 .PHONY: cluster-parts
-cluster-parts: cluster-tool ## Build Kubernetes, containerd and the rest into the user's cache (minutes the first time)
+cluster-parts: cluster-tool ## Build Kubernetes, containerd and the rest into the user's cache (minutes the first time; K8S_VERSION=v1.36.5 builds another Kubernetes)
 	@$(CLUSTER_TOOL) install
 
 .PHONY: cluster-up
@@ -226,8 +227,18 @@ E2E_MIG = ^(TestTwoMIGPartitionsInOneContainer|TestReplicasOfPartitions|TestSeve
 test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest and the newest library of NVIDIA's driver (needs root)
 	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
 
+# The same on other versions of Kubernetes: the newest patches that the module proxy serves. 1.38 follows when
+# it serves k8s.io/apiextensions-api.
+K8S_VERSIONS ?= v1.36.5 v1.37.2
+E2E_VERSIONS = ^(TestKubeletRestart|TestAPIServerAway|TestFillTheAMDNode|TestDeviceHealthInThePodStatus|TestClaimStatusSaysWhatItIs|TestUpgradeAndRollback|TestUninstall|TestDemos/(admin-access|amd-partition|extended-gpu|first-available|mig|profile-all-balanced|sharing-half-gpu|sharing-memory|sharing-mps|translate-kai|two-partitions))$$
+.PHONY: test-e2e-versions
+test-e2e-versions: compiler ## Run the same end-to-end tests on K8S_VERSIONS="v1.36.5 v1.37.2", and note in test/e2e/versions.txt what passed (needs root; builds each)
+	@failed=; for version in $(K8S_VERSIONS); do echo "Kubernetes $$version …"; \
+	  K8S_VERSION=$$version E2E_RECORD=test/e2e/versions.txt test/e2e.sh '$(E2E_VERSIONS)' || failed+=" $$version"; done; \
+	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night test-e2e-drivers race test-drivers test-clients test-browser test-release test-upgrade test-hardware-kit soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers test-e2e-versions race test-drivers test-clients test-browser test-release test-upgrade test-fips test-hardware-kit soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
@@ -267,6 +278,12 @@ test-release: release ## Build a release twice, and do what a new user does with
 .PHONY: test-upgrade
 test-upgrade: compiler ## Upgrade from the previous release and downgrade to it while pods hold GPUs, on a new cluster (needs root)
 	@test/upgrade.sh
+
+.PHONY: test-fips
+test-fips: cluster-parts ## Build with Go's certified FIPS 140-3 module, start each program, and run the tests with a cluster in one process
+	@GOFIPS140=certified $(MAKE) --no-print-directory build BIN=build/fips
+	@test/fips.sh build/fips
+	@GOFIPS140=certified $(MAKE) --no-print-directory test-lab
 
 N        ?= 120
 SEED     ?= 0

@@ -50,3 +50,36 @@ func TestOldestKubernetes(t *testing.T) {
 	}
 	assert.Positive(t, programs, "kubectl tranche says it")
 }
+
+// `make test-e2e-versions` notes what ran on which Kubernetes: a line of version, date, number of tests, and those
+// that failed. It runs on the oldest one that the chart accepts, and on the newest minor version that all tests use.
+func TestTablesOfVersionsThatRan(t *testing.T) {
+	var rows [][]string
+	for line := range strings.Lines(read(t, "../test/e2e/versions.txt")) {
+		words := strings.Fields(line)
+		require.GreaterOrEqual(t, len(words), 3, line)
+		failed := "none"
+		if len(words) > 3 {
+			failed = "`" + strings.Join(words[3:], "`, `") + "`"
+		}
+		rows = append(rows, []string{strings.TrimPrefix(words[0], "v"), words[1], words[2], failed})
+	}
+	content := "None is recorded yet."
+	if len(rows) > 0 {
+		content = table([]string{"Kubernetes", "run on", "tests", "failed"}, rows)
+	}
+	generated(t, "../test/cluster/README.md", "versions", content)
+
+	runs := regexp.MustCompile(`(?m)^K8S_VERSIONS \?= (.*)$`).FindStringSubmatch(read(t, "../Makefile"))
+	require.NotNil(t, runs)
+	var minors []string
+	for version := range strings.FieldsSeq(runs[1]) {
+		minors = append(minors, version[:strings.LastIndex(version, ".")])
+	}
+	chart := regexp.MustCompile(`(?m)^kubeVersion: ">=(1\.\d+)`).FindStringSubmatch(read(t, "../deployments/helm/tranche/Chart.yaml"))
+	usual := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v1\.\d+)\.`).FindStringSubmatch(read(t, "../test/cluster/go.mod"))
+	require.NotNil(t, chart)
+	require.NotNil(t, usual)
+	assert.Contains(t, minors, "v"+chart[1], "the oldest Kubernetes of the chart")
+	assert.Contains(t, minors, usual[1], "the Kubernetes of test/cluster")
+}

@@ -3,7 +3,7 @@
 # none has taken. They are E2E_CLUSTER_DIR-0, -1 and so on (E2E_CLUSTERS, 2), and are taken
 # down at the end; KEEP=1 leaves them up. e2e.sh [PATTERN] runs the tests whose names match
 # an extended regular expression ('^TestDemos/mig'); without one, those that are not for the
-# night, or with E2E_NIGHT=1 those that are.
+# night, or with E2E_NIGHT=1 those that are. E2E_RECORD=FILE notes there what passed with this Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,6 +49,17 @@ tests() {
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi | grep -E -- "${1:-.}"
 }
 
+# record writes a line to E2E_RECORD in place of an older one of this Kubernetes: version, date, how many tests
+# ran, and those that failed.
+record() {
+  local version failed=
+  version=$("$(bin/cluster path)/kubectl" version --client | awk '/^Client Version/ {print $3}')
+  [ ! -e "$results/failed" ] || failed=$(sed 's/^/ /' "$results/failed" | tr -d '\n')
+  { grep -v "^$version " "$E2E_RECORD" || true; echo "$version $(date -u +%F) $(wc -l <<<"$wanted")$failed"; } | sort -V >"$results/record"
+  cp "$results/record" "$E2E_RECORD"
+  echo "$E2E_RECORD has what ran on $version: make generate writes it to the documentation"
+}
+
 # The web page is opened in a browser where there is one.
 command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 ||
   echo "LEFT OUT: the web page in a browser. chromium could not be installed."
@@ -87,5 +98,6 @@ fi
 [ "$code" = 0 ] || sed 's/^/failed twice: /' "$results/failed"
 # Each needs a cause: see its log above.
 for flake in "${flakes[@]}"; do echo "flake, failed at first and passed again: $flake"; done
+[ -z "${E2E_RECORD:-}" ] || record
 echo "end-to-end tests: $(wc -l <<<"$wanted"), flakes: ${#flakes[@]}"
 exit "$code"

@@ -6,6 +6,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/fips140"
 	"fmt"
 	"os"
 	"os/signal"
@@ -54,7 +55,7 @@ func (p Program) Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			klog.FromContext(cmd.Context()).Info("Starting", "program", p.Name, "version", p.Version)
+			klog.FromContext(cmd.Context()).Info("Starting", "program", p.Name, "version", p.Version, "fips140", fips140.Enabled())
 			return p.Run(cmd.Context(), api)
 		},
 	}

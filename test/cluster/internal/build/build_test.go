@@ -56,7 +56,34 @@ func TestInstallOfNothingNeedsNothing(t *testing.T) {
 func TestKubernetesVersionIsThatOfTheModule(t *testing.T) {
 	module, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
 	require.NoError(t, err)
-	require.Contains(t, string(module), "k8s.io/kubernetes "+Kubernetes+"\n")
+	require.Contains(t, string(module), "k8s.io/kubernetes "+kubernetes+"\n")
+}
+
+func TestAnotherKubernetes(t *testing.T) {
+	t.Setenv(KubernetesVariable, "")
+	require.Equal(t, kubernetes, Kubernetes())
+	usual, err := DefaultDir()
+	require.NoError(t, err)
+	for _, version := range []string{"v1.36.5", "v1.38.0-beta.0"} {
+		t.Setenv(KubernetesVariable, version)
+		dir, err := DefaultDir()
+		require.NoError(t, err)
+		require.NotEqual(t, usual, dir)
+		require.Contains(t, string(dir), "/"+version+"-")
+	}
+	for _, version := range []string{"1.36.5", "v1.36", "v1.36.5/../x", "latest"} {
+		t.Setenv(KubernetesVariable, version)
+		_, err := DefaultDir()
+		require.ErrorContains(t, err, "K8S_VERSION is \""+version+"\"")
+	}
+}
+
+func TestGoModOfAnotherKubernetes(t *testing.T) {
+	const upstream = "module k8s.io/kubernetes\n\ngo 1.26.0\n\nrequire k8s.io/api v0.0.0\n\n" +
+		"replace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n\texample.com/a => example.com/b v1.0.0\n)\n"
+	require.Equal(t, "module github.com/tranche-dev/tranche/test/cluster/cmd/kubernetes\n\ngo 1.26.0\n\nrequire k8s.io/api v0.0.0\n\n"+
+		"replace (\n\tk8s.io/api => k8s.io/api v0.38.0-beta.0\n\texample.com/a => example.com/b v1.0.0\n)\n\n"+
+		"require k8s.io/kubernetes v1.38.0-beta.0\n", string(goMod([]byte(upstream), "v1.38.0-beta.0")))
 }
 
 func TestKubernetesFlags(t *testing.T) {

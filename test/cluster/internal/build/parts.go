@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/tranche-dev/tranche/release/image"
 )
@@ -37,7 +36,7 @@ var Optional = []string{"kueue"}
 // in which they need each other.
 func parts(optional ...string) []part {
 	all := []part{
-		{"Kubernetes " + Kubernetes + " and etcd", append(in("bin", components...), "bin/kubernetes"), buildKubernetes},
+		{"Kubernetes " + Kubernetes() + " and etcd", append(in("bin", components...), "bin/kubernetes"), buildKubernetes},
 		{"containerd " + Containerd, in("bin", "containerd", "containerd-shim-runc-v2", "ctr"), buildContainerd},
 		{"CNI plugins " + CNIPlugins, in("cni", "ptp", "loopback", "host-local"), buildCNI},
 		{"helm " + Helm, in("bin", "helm"), buildHelm},
@@ -58,42 +57,12 @@ func in(folder string, names ...string) []string {
 	return files
 }
 
-func buildKubernetes(ctx context.Context, job job) error {
-	bin := filepath.Join(job.out, "bin")
-	err := goCommand(ctx, job.source, nil,
-		"build", "-ldflags", kubernetesFlags(Kubernetes), "-o", filepath.Join(bin, "kubernetes"), "./cmd/kubernetes")
-	if err != nil {
-		return err
-	}
-	for _, component := range components {
-		if err := os.Symlink("kubernetes", filepath.Join(bin, component)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// kubernetesFlags are the linker flags that give Kubernetes its version, as
-// its own build does; without them everything reports v0.0.0.
-func kubernetesFlags(version string) string {
-	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	flags := []string{"-s", "-w"}
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, value := range []string{
-			"gitVersion=" + version, "gitMajor=" + numbers[0], "gitMinor=" + numbers[1], "gitTreeState=clean",
-		} {
-			flags = append(flags, "-X", pkg+"."+value)
-		}
-	}
-	return strings.Join(flags, " ")
-}
-
 // WriteSchedulerImage writes an archive with an image of the cluster's kube-scheduler that has the
 // name and the path of upstream's.
 func (d Dir) WriteSchedulerImage(file string) error {
 	return image.Write(file, image.Spec{Entries: []image.Entry{
 		{Path: "/usr/local/bin/kube-scheduler", Source: d.Program("kubernetes"), Mode: 0o755},
-	}}, "registry.k8s.io/kube-scheduler:"+Kubernetes)
+	}}, "registry.k8s.io/kube-scheduler:"+Kubernetes())
 }
 
 func buildContainerd(ctx context.Context, job job) error {

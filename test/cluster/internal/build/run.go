@@ -14,7 +14,7 @@ import (
 // a C compiler, without paths of this machine. A tenth of the compiler's time goes to collecting
 // garbage unless it may take more memory.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) error {
-	env = append([]string{"CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOOS=", "GOARCH=", "GOGC=400"}, env...)
+	env = append([]string{"CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOOS=", "GOARCH=", "GOFIPS140=off", "GOGC=400"}, env...)
 	return run(ctx, dir, env, "go", args...)
 }
 

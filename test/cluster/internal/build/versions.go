@@ -4,18 +4,20 @@
 package build
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 )
 
-// Versions of what is built. Kubernetes' stands in go.mod too.
+// Versions of what is built. That of Kubernetes stands in go.mod too, and KubernetesVariable replaces it.
 const (
-	Kubernetes = "v1.37.1"
+	kubernetes = "v1.37.1"
 	Containerd = "v2.4.2"
 	CNIPlugins = "v1.9.1"
 	Helm       = "v4.3.1"
@@ -23,6 +25,16 @@ const (
 
 // Kueue is an optional part: its version is in the name of its folder, not in key.
 const Kueue = "v0.19.2"
+
+// KubernetesVariable is the environment variable that names another version of Kubernetes, such as v1.36.5.
+const KubernetesVariable = "K8S_VERSION"
+
+// Kubernetes is the version of Kubernetes that is built, and that clusters have.
+func Kubernetes() string {
+	return cmp.Or(os.Getenv(KubernetesVariable), kubernetes)
+}
+
+var released = regexp.MustCompile(`^v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
 
 // recipe counts changes of how things are built that versions do not show.
 const recipe = 2
@@ -45,6 +57,9 @@ type Dir string
 // DefaultDir is the installation of this program's versions:
 // $XDG_CACHE_HOME/tranche/cluster/KEY, with ~/.cache by default.
 func DefaultDir() (Dir, error) {
+	if !released.MatchString(Kubernetes()) {
+		return "", fmt.Errorf("%s is %q: write a version of Kubernetes, such as %s", KubernetesVariable, Kubernetes(), kubernetes)
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find the folder for built parts (set HOME or XDG_CACHE_HOME): %w", err)
@@ -54,9 +69,9 @@ func DefaultDir() (Dir, error) {
 
 // key names the set of versions: Kubernetes' to read, a digest for the rest.
 func key() string {
-	all := strings.Join([]string{Kubernetes, Containerd, CNIPlugins, Helm, fmt.Sprint(recipe), runtime.GOARCH}, " ")
+	all := strings.Join([]string{Kubernetes(), Containerd, CNIPlugins, Helm, fmt.Sprint(recipe), runtime.GOARCH}, " ")
 	sum := sha256.Sum256([]byte(all))
-	return Kubernetes + "-" + hex.EncodeToString(sum[:4])
+	return Kubernetes() + "-" + hex.EncodeToString(sum[:4])
 }
 
 // Bin is the folder of the programs.

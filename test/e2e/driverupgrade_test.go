@@ -143,7 +143,7 @@ func TestNVIDIAsOperatorReplacesTheDriver(t *testing.T) {
 	s.byHand(action{Load: true})
 	s.labelNode(nodeA, upgradeState, "validation-required")
 	s.waitDriver(nodeA)
-	s.requireInstances(1)
+	s.waitInstances(1)
 	for _, state := range []string{"uncordon-required", "upgrade-done"} {
 		s.labelNode(nodeA, upgradeState, state)
 	}
@@ -164,7 +164,7 @@ func TestNVIDIAsOperatorReplacesTheDriver(t *testing.T) {
 	})
 	s.byHand(action{Load: true})
 	s.waitDriver(nodeA)
-	s.requireInstances(1)
+	s.waitInstances(1)
 	s.delete("stays")
 	s.requireNextPodRuns()
 }
@@ -206,7 +206,10 @@ func TestAMDsOperatorReplacesTheDriver(t *testing.T) {
 	s.kubectl("taint", "node", nodeC, taint+"-")
 	s.waitDriver(nodeC)
 	assert.Equal(t, "6.18.4", driver())
-	assert.Equal(t, "CPX", s.amdFile(pciDevices+amd[0]+"/current_compute_partition"), "the partition is there again")
+	s.eventually("the partition is there again", func() (bool, string) {
+		mode := s.amdFile(pciDevices + amd[0] + "/current_compute_partition")
+		return mode == "CPX", mode
+	})
 	assert.Equal(t, stays.UID, s.pod("stays").UID)
 	s.gpuPodAt(nodeC, "beside", classCPX, amd[0])
 	beside := s.waitRunning("beside")
@@ -224,9 +227,19 @@ func TestAMDsOperatorReplacesTheDriver(t *testing.T) {
 	s.kubectl("taint", "node", nodeC, taint+"-")
 	s.waitDriver(nodeC)
 	assert.Equal(t, before, driver())
-	s.gpuPodAt(nodeC, "next", classDPX, "")
+	s.gpuPodAt(nodeC, "next", "gpu-xcp-qpx.tranche.dev", "")
 	next := s.waitRunning("next")
-	s.requireSeesAMD(next, "main", s.allocated(next, ""), "dpx")
+	s.requireSeesAMD(next, "main", s.allocated(next, ""), "qpx")
+}
+
+// waitInstances waits until node-a has the partitions of its claims again.
+func (s *suite) waitInstances(count int) {
+	s.t.Helper()
+	s.eventually("the partitions of claims are there", func() (bool, string) {
+		m := s.machine(nodeA)
+		return m.instances() == count && len(s.records(nodeA)) == count, m.String()
+	})
+	s.requireInstances(count)
 }
 
 // installAMD installs a version of amdgpu on node-c, for the next load; empty: that of the inventory.

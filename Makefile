@@ -238,7 +238,7 @@ test-e2e-versions: compiler ## Run the same end-to-end tests on K8S_VERSIONS="v1
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 # Each part runs even if others fail. .github/workflows/nightly.yml runs them side by side.
-NIGHTLY = test-long test-e2e-night test-e2e-drivers test-e2e-versions race test-drivers test-clients test-browser test-release test-upgrade test-fips test-hardware-kit soak packing bench scale mutate
+NIGHTLY = test-long test-e2e-night test-e2e-drivers test-e2e-versions race test-drivers test-clients test-browser test-release test-arm64 test-upgrade test-fips test-hardware-kit soak packing bench scale mutate
 .PHONY: nightly
 nightly: ## Run what takes too long for each change, and name the parts that failed (needs root; hours)
 	@failed=; for part in $(NIGHTLY); do echo "== $$part"; $(MAKE) --no-print-directory $$part || failed+=" $$part"; done; \
@@ -274,6 +274,11 @@ test-clients: compiler ## Run programs of others on simulated GPUs, and look for
 test-release: release ## Build a release twice, and do what a new user does with it, on a new cluster (needs root)
 	@test/reproducible.sh
 	@test/release.sh
+
+.PHONY: test-arm64
+test-arm64: simulated-driver release-tool ## Start the programs for arm64 in QEMU, which it installs, with simulated GPUs (needs root)
+	@$(MAKE) --no-print-directory build simulated-driver ARCH=arm64 BIN=build/release/linux-arm64 VERSION=$(RELEASE)
+	@test/arm64.sh
 
 .PHONY: test-upgrade
 test-upgrade: compiler ## Upgrade from the previous release and downgrade to it while pods hold GPUs, on a new cluster (needs root)

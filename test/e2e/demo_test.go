@@ -123,6 +123,7 @@ func TestDemos(t *testing.T) {
 			}
 			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
 			s.followDemoProfile(name)
+			demo := folder
 			folder = standIn(t, folder)
 			t.Cleanup(func() {
 				if t.Failed() {
@@ -132,6 +133,9 @@ func TestDemos(t *testing.T) {
 			s.kubectl("apply", "-f", folder)
 			pods := s.demoPods("demo-" + name)
 			if script, shows := readme(t, name); shows && unscripted[name] == "" {
+				if folder != demo {
+					script = strings.ReplaceAll(script, "demo/"+name+"/", folder+"/")
+				}
 				if !strings.HasPrefix(name, "translate-") {
 					s.run(script)
 				} else { // what a pod has become cannot be changed back

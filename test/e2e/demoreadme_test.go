@@ -23,31 +23,28 @@ var (
 	refused = regexp.MustCompile(`(?m)^(.*/refused/.*)$`)
 	// reading are commands after which the demo is as before; other commands are not.
 	reading = regexp.MustCompile(`^(#.*|kubectl (-n \S+ )?(wait|logs|get|describe|rollout status|tranche) ?.*|kubectl (-n \S+ )?apply -f (\S+).*| +\S.*)?$`)
+	// anyNode is a node that one has to name, namespaced a namespace that may be there already.
+	anyNode    = regexp.MustCompile(`\bNODE\b`)
+	namespaced = regexp.MustCompile(`(?m)^kubectl create namespace .*$`)
 	// applied is a folder of demo/ that a command applies.
 	applied = regexp.MustCompile(`(?m)^kubectl .*apply .*-f (demo/[a-z0-9-]+)`)
 )
 
 // unscripted are demos whose READMEs cannot be run from beginning to end without a person, and why.
 var unscripted = map[string]string{
-	"amd-switch":       "a person waits between its steps",
-	"job":              "its image is not here",
-	"kueue":            "TestDemos installs Kueue in another way",
-	"notebook":         "its image is not here",
-	"plan":             "a person waits between its steps",
-	"profile-rollback": "it is for the cluster of make demo, on which it injects a fault",
-	"translate-kai":    "the scheduler's name of pods cannot be applied twice",
-	"vectoradd":        "its image is not here",
-	"vllm":             "its image is not here",
+	"job":           "its image is not here",
+	"kueue":         "TestDemos installs Kueue in another way",
+	"notebook":      "its image is not here",
+	"plan":          "a person waits between its steps",
+	"translate-kai": "the scheduler's name of pods cannot be applied twice",
+	"vllm":          "its image is not here",
 }
 
 // readme is what the README of a demo has one type, as a script. shows: it applies the demo's manifest and
 // only looks afterwards.
 func readme(t *testing.T, name string) (script string, shows bool) {
 	t.Helper()
-	for _, block := range fenced.FindAllStringSubmatch(fileText(filepath.Join(repository, "demo", name, "README.md")), -1) {
-		script += block[1]
-	}
-	script = watching.ReplaceAllString(upgrade.ReplaceAllString(script, ""), "")
+	script = strings.Join(blocks(name), "")
 	require.Contains(t, script, "kubectl apply -f demo/"+name, "the README does not apply the demo")
 	shows = true
 	for line := range strings.Lines(script) {
@@ -57,7 +54,27 @@ func readme(t *testing.T, name string) (script string, shows bool) {
 		shows = shows && match[1] == "demo/"+name
 	}
 	script = refused.ReplaceAllString(script, "if $1; then echo 'it was not refused'; exit 1; fi")
-	return strings.ReplaceAll(script, " NODE ", " "+nodeA+" "), shows
+	return anyNode.ReplaceAllString(script, nodeA), shows
+}
+
+// blocks are the blocks of commands in the README of a demo, as far as they can be run.
+func blocks(name string) (scripts []string) {
+	for _, block := range fenced.FindAllStringSubmatch(fileText(filepath.Join(repository, "demo", name, "README.md")), -1) {
+		scripts = append(scripts, watching.ReplaceAllString(upgrade.ReplaceAllString(block[1], ""), ""))
+	}
+	return scripts
+}
+
+// migrations are the READMEs of demo/migrate with the number of their blocks, which TestMigrations runs
+// one by one.
+var migrations = map[string]int{"eks": 7, "kaiwo": 1, "nos": 2}
+
+// migration is a block of a README of demo/migrate, for a node.
+func (s *suite) migration(name string, block int, nodeName string) string {
+	s.t.Helper()
+	all := blocks("migrate/" + name)
+	require.Len(s.t, all, migrations[name], "TestMigrations does not run all blocks of the README")
+	return namespaced.ReplaceAllString(anyNode.ReplaceAllString(all[block], nodeName), "$0 --dry-run=client -o yaml | kubectl apply -f -")
 }
 
 // The commands of each README can be run, and a demo whose commands cannot is there still.
@@ -75,11 +92,19 @@ func TestCommandsOfReadmes(t *testing.T) {
 	for name := range unscripted {
 		assert.Contains(t, demoChecks, name)
 	}
+	for name := range migrations {
+		for i := range migrations[name] {
+			script := (&suite{t: t}).migration(name, i, nodeA)
+			out, err := exec.CommandContext(t.Context(), "bash", "-nc", script).CombinedOutput()
+			require.NoError(t, err, "%s: %s", name, out)
+		}
+	}
 }
 
 // run runs a script in the repository's folder, where READMEs and demo/run.sh are meant to be run.
 func (s *suite) run(script string) string {
 	s.t.Helper()
+	script = strings.ReplaceAll(script, "bin/cluster exec ", "cluster exec --dir "+s.cluster+" ")
 	command := s.command(s.ctx, "bash", "-xec", script)
 	command.Dir = repository
 	out, err := command.CombinedOutput()

@@ -15,32 +15,29 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
-	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
 
 // migrateFolder has the demos of TestMigrations. On its cluster, node-a has A100s with 40 GB,
 // node-b with 80 GB, all with MIG mode off, and node-c MI300Xs.
 const migrateFolder = repository + "/demo/migrate"
 
-// Labels, ConfigMaps and pods of other systems work as they are.
+// Labels, ConfigMaps and pods of other systems work as they are, with the commands of the READMEs.
 func TestMigrations(t *testing.T) {
 	s := startAlone(t)
 	s.resting = "device-plugin.none"
-	manifest := func(parts ...string) string { return filepath.Join(append([]string{migrateFolder}, parts...)...) }
-	for _, file := range []string{manifest("eks", "configs.yaml"), manifest("kaiwo", "config-map.yaml")} {
-		s.kubectl("apply", "--validate=strict", "-f", file)
+	for _, file := range []string{"eks/configs.yaml", "kaiwo/config-map.yaml"} {
+		s.kubectl("apply", "--validate=strict", "-f", filepath.Join(migrateFolder, file))
 	}
 	s.useValues()
-	t.Run("eks", func(t *testing.T) { s.on(t).migrateEKS(manifest) })
-	t.Run("nos", func(t *testing.T) { s.on(t).migrateNos(manifest) })
+	t.Run("eks", func(t *testing.T) { s.on(t).migrateEKS() })
+	t.Run("nos", func(t *testing.T) { s.on(t).migrateNos() })
 	t.Run("kaiwo", func(t *testing.T) { s.on(t).migrateKaiwo() })
 	t.Run("reboot", func(t *testing.T) { s.on(t).migrateWithReboot() })
 }
 
 // MIG manager's label and the seven partitions of a GPU in one container; then time-slicing of
 // partitions, and a file with a misspelt key.
-func (s *suite) migrateEKS(manifest func(...string) string) {
+func (s *suite) migrateEKS() {
 	const namespace = "demo-migrate-eks"
 	s.t.Cleanup(func() {
 		s.kubectl("uncordon", nodeB)
@@ -52,13 +49,10 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		s.setProfileLabel(nodeA, "")
 	})
 	s.kubectl("cordon", nodeB) // its whole GPUs are nvidia.com/gpu, too
-	s.labelNode(nodeA, names.LabelMIGConfig, "all-1g.5gb")
-	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	s.run(s.migration("eks", 0, nodeA))
+	s.run(s.migration("eks", 1, nodeA))
 	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
-
-	file := manifest("eks", "eks.yaml")
-	s.kubectl("apply", "--validate=strict", "-f", file)
-	s.kubectl("-n", namespace, "scale", "deployment", "deployment-a", "--replicas", "8")
+	s.run(s.migration("eks", 2, nodeA))
 	var pods map[string]*corev1.Pod
 	s.eventually("eight pods fill the node", func() (bool, string) {
 		pods = s.demoPods(namespace)
@@ -73,10 +67,9 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		}
 	}
 	assert.Len(s.t, devices, 8*7)
-	s.kubectl("-n", namespace, "delete", "deployment", "deployment-a")
 
-	s.labelNode(nodeA, names.LabelDevicePluginConfig, "slice-10")
-	file = manifest("eks", "time-sliced.yaml")
+	share, use, _ := strings.Cut(s.migration("eks", 3, nodeA), "kubectl apply -f demo/migrate/eks/time-sliced.yaml")
+	s.run(share)
 	// The slices of the GPUs change one after another. Pods that came meanwhile could use more partitions.
 	s.eventually("all GPUs of "+nodeA+" offer shares of partitions", func() (bool, string) {
 		gpus := map[string]bool{}
@@ -89,7 +82,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 		}
 		return len(gpus) == 8, fmt.Sprintf("%d do", len(gpus))
 	})
-	s.kubectl("apply", "--validate=strict", "-f", file)
+	s.run("kubectl apply --validate=strict -f demo/migrate/eks/time-sliced.yaml" + use)
 	s.eventually("eleven pods share partitions", func() (bool, string) {
 		pods = s.demoPods(namespace)
 		return len(pods) == 11, fmt.Sprintf("there are %d", len(pods))
@@ -116,7 +109,7 @@ func (s *suite) migrateEKS(manifest func(...string) string) {
 }
 
 // The label of nos and a pod with its limits. MIG mode is off before.
-func (s *suite) migrateNos(manifest func(...string) string) {
+func (s *suite) migrateNos() {
 	const namespace = "demo-migrate-nos"
 	s.t.Cleanup(func() {
 		s.labelNode(nodeB, names.LabelNosOlder, "")
@@ -124,20 +117,20 @@ func (s *suite) migrateNos(manifest func(...string) string) {
 		s.waitFollows(nodeB, "all-disabled")
 		s.setProfileLabel(nodeB, "")
 	})
-	s.labelNode(nodeB, names.LabelNosOlder, "mig")
+	s.run(s.migration("nos", 0, nodeB))
 	n := s.waitGPUNode(nodeB, "follows nos", follows("nos-mig.device-plugin.none")) // with the default of demo/migrate/values.yaml
 	assert.Equal(s.t, v1beta1.FromLabel, n.Status.Applied.Source)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Equal(s.t, v1beta1.MIGModeEnabled, g.MIGMode, g.Name)
 	}
-	file := manifest("nos", "nos.yaml")
-	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", file) })
-	s.kubectl("apply", "--validate=strict", "-f", file)
+	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "namespace", namespace) })
+	begin, end, _ := strings.Cut(s.migration("nos", 1, nodeB), "kubectl delete")
+	s.run(begin)
 	pod := s.demoPods(namespace)["mig-partitioning-example"]
 	assert.Equal(s.t, nodeB, pod.Spec.NodeName)
 	s.requireSees(pod, "sleepy", s.allocated(pod, ""), "1g.10gb")
 	assert.Equal(s.t, 1, s.machine(nodeB).instances())
-	s.kubectl("delete", "-f", file)
+	s.run("kubectl delete" + end)
 	s.eventually("the partition is gone", func() (bool, string) {
 		return s.machine(nodeB).instances() == 0, s.machine(nodeB).String()
 	})
@@ -163,7 +156,7 @@ func (s *suite) migrateKaiwo() {
 			assert.Equal(s.t, want, cluster.ModeText(g.GPUModes), g.Name)
 		}
 	}
-	set("true", "cpx")
+	s.run(s.migration("kaiwo", 0, nodeC))
 	modes("kaiwo.cpx", "CPX NPS4")
 	set("false", "spx")
 	s.waitGPUNode(nodeC, "keeps its profile", func(n *v1beta1.GPUNode) bool {
@@ -188,9 +181,7 @@ func (s *suite) migrateWithReboot() {
 	for _, g := range n.Status.Node.GPUs {
 		require.Equal(s.t, v1beta1.MIGModeDisabled, g.MIGMode, g.Name)
 	}
-	s.setFaultsOn(nodeA, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}})
-	s.labelNode(nodeA, names.LabelMIGConfig, "all-1g.5gb")
-	s.waitLabel(nodeA, names.LabelMIGConfigState, "failed")
+	s.run(s.migration("eks", 5, nodeA))
 	n = s.waitFailed(nodeA, names.ReasonRebootRequired)
 	said := s.requireCondition(n, names.ConditionReady, metav1.ConditionFalse, names.ReasonRebootRequired)
 	for _, part := range []string{"could not be applied", "The node is unchanged", "Set spec.switch.reboot: IfRequired", "or reboot the node"} {
@@ -203,7 +194,7 @@ func (s *suite) migrateWithReboot() {
 
 	states := s.watchLabel(nodeA, names.LabelMIGConfigState)
 	s.useValues()
-	s.waitLabel(nodeA, names.LabelMIGConfigState, "success")
+	s.run(s.migration("eks", 6, nodeA))
 	assert.Contains(s.t, states(), "rebooting")
 	s.waitNodeEvent(nodeA, names.EventRebooting, "profile mig-parted.all-1g.5gb.device-plugin.none can only be applied to its GPUs with a reboot")
 	n = s.gpuNode(nodeA)

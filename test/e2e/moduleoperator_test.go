@@ -16,8 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
-	"github.com/tranche-dev/tranche/pkg/publish/models"
-	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
 const nodeModulesConfigDefinition = `
@@ -46,7 +44,7 @@ spec:
 // the plugin's rights and the chart's policy, and never by modprobe.
 func TestTheModuleOperatorLoadsTheDriver(t *testing.T) {
 	onlyAtNight(t)
-	s := startWith(t, map[string]string{nodeC: inventory("mi300x8")})
+	s := start(t)
 	loads := s.operateModules()
 	s.setProfileLabel(nodeC, "cpx-nps4")
 	n := s.waitFollows(nodeC, "cpx-nps4")
@@ -56,7 +54,7 @@ func TestTheModuleOperatorLoadsTheDriver(t *testing.T) {
 	for range 2 {
 		select {
 		case <-loads:
-		case <-time.After(patienceInLab):
+		case <-time.After(s.patience()):
 			require.Fail(t, "the operator was not asked to load the driver")
 		}
 	}
@@ -67,6 +65,7 @@ func TestTheModuleOperatorLoadsTheDriver(t *testing.T) {
 func (s *suite) operateModules() (loads <-chan struct{}) {
 	s.t.Helper()
 	s.apply(nodeModulesConfigDefinition)
+	s.t.Cleanup(func() { s.kubectl("delete", "crd", kmod.NodeModulesConfigs.GroupResource().String()) })
 	client, err := dynamic.NewForConfig(s.config)
 	require.NoError(s.t, err)
 	configs := client.Resource(kmod.NodeModulesConfigs)
@@ -79,10 +78,6 @@ func (s *suite) operateModules() (loads <-chan struct{}) {
 		}
 		return true, ""
 	})
-	inv, err := models.LoadInventory("mi300x8")
-	require.NoError(s.t, err)
-	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: s.onDisk(nodeC, simulateRoot), Seed: nodeC})
-	require.NoError(s.t, err)
 
 	ctx, stop := context.WithCancel(s.ctx)
 	events, err := configs.Watch(ctx, metav1.ListOptions{})
@@ -96,7 +91,7 @@ func (s *suite) operateModules() (loads <-chan struct{}) {
 			}
 			_, err := configs.Create(ctx, object, metav1.CreateOptions{})
 			assert.NoError(s.t, err)
-			said, err := kernel.Modprobe(ctx, "modprobe", amd.ModuleName)
+			said, err := s.tryByHandOn(nodeC, action{Modprobe: amd.ModuleName})
 			assert.NoError(s.t, err, "%s", said)
 			loaded <- struct{}{}
 		}

@@ -22,11 +22,12 @@ type action struct {
 	Reset string
 	// Unload unloads NVIDIA's module, Load loads it again.
 	Unload, Load bool
-	// Read and List name a file and a folder of amdgpu's.
-	Read, List string
+	// Read and List name a file and a folder of amdgpu's, Modprobe has arguments for amdgpu's modprobe.
+	Read, List, Modprobe string
 	// Faults are those of AMD GPUs from now on.
 	Faults *amdgpu.Faults
-	// EndProcess is the id of a process that uses AMD GPUs.
+	// Process begins to use AMD GPUs. EndProcess is the id of one that ends.
+	Process    *amdgpu.Process
 	EndProcess int
 }
 
@@ -57,10 +58,12 @@ func (s *suite) tryByHandOn(node string, d action) (string, error) {
 		return "", nvdriver.LoadDriver(root)
 	case d.Faults != nil:
 		return "", amdgpu.SetFaults(root, *d.Faults)
+	case d.Process != nil:
+		return "", amdgpu.StartProcess(root, *d.Process)
 	case d.EndProcess != 0:
 		return "", amdgpu.EndProcess(root, d.EndProcess)
-	case d.Read != "" || d.List != "":
-		return d.look(root)
+	case d.Read != "" || d.List != "" || d.Modprobe != "":
+		return d.look(s.ctx, root)
 	}
 	return "", d.cut(s.ctx, root)
 }
@@ -95,8 +98,8 @@ func (d action) cut(ctx context.Context, root string) error {
 	return fmt.Errorf("no GPU has a placement %q or %q", d.Make, d.Remove)
 }
 
-// look is what the simulated kernel of node-c shows.
-func (d action) look(root string) (string, error) {
+// look is what the simulated kernel of node-c shows, or what its modprobe says.
+func (d action) look(ctx context.Context, root string) (string, error) {
 	inv, err := models.LoadInventory("mi300x8")
 	if err != nil {
 		return "", err
@@ -108,6 +111,10 @@ func (d action) look(root string) (string, error) {
 	if d.List != "" {
 		names, err := kernel.ReadDir(d.List)
 		return strings.Join(names, " "), err
+	}
+	if d.Modprobe != "" {
+		said, err := kernel.Modprobe(ctx, "modprobe", strings.Fields(d.Modprobe)...)
+		return string(said), err
 	}
 	data, err := kernel.ReadFile(d.Read)
 	return string(data), err

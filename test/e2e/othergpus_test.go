@@ -11,14 +11,15 @@ import (
 )
 
 // Machines that no other test has: node-a has A100s and H100s, node-b MI300As with
-// six compute dies each, which can be divided in three, and node-c MI355Xs, whose memory can be
-// divided in two.
+// six compute dies each, which can be divided in three, node-c MI355Xs, whose memory can be
+// divided in two, and node-d GPUs of both vendors.
 func TestOtherGPUs(t *testing.T) {
 	onlyAtNight(t)
-	s := startWith(t, map[string]string{nodeA: "two-models.yaml", nodeB: inventory("mi300a4"), nodeC: inventory("mi355x8")})
+	s := startWith(t, map[string]string{nodeA: "two-models.yaml", nodeB: inventory("mi300a4"), nodeC: inventory("mi355x8"), "node-d": inventory("h100x2-mi300x2")})
 	t.Run("two models", func(t *testing.T) { s.on(t).twoModels() })
 	t.Run("TPX", func(t *testing.T) { s.on(t).thirds() })
 	t.Run("NPS2", func(t *testing.T) { s.on(t).halvedMemory() })
+	t.Run("two vendors", func(t *testing.T) { s.on(t).twoVendors("node-d") })
 }
 
 // Partitions of both models on demand, and by a profile whose rules select by product.
@@ -55,6 +56,25 @@ func (s *suite) twoModels() {
 	s.waitFollows(nodeA, "")
 	s.waitRunning("whole")
 	s.delete("whole")
+}
+
+// Partitions and whole GPUs of both vendors on one machine, which neither has for the other's classes.
+func (s *suite) twoVendors(node string) {
+	for name, class := range map[string]string{"mig": class3g40gb, "nvidia": classWhole, "xcp": classDPX, "amd": classSPX} {
+		s.gpuPodAt(node, name, class, "")
+	}
+	for name, profile := range map[string]string{"mig": "3g.40gb", "nvidia": "gpu"} {
+		pod := s.waitRunning(name)
+		s.requireSees(pod, "main", s.allocated(pod, ""), profile)
+		assert.Empty(s.t, s.seenAMD(pod, "main"))
+	}
+	s.requireOnePartition(s.waitRunning("xcp"), "dpx")
+	assert.Empty(s.t, s.seen(s.waitRunning("amd"), "main"))
+	s.gpuPodAt(node, "more", classWhole, "")
+	s.waitUnschedulable("more")
+	s.delete("nvidia")
+	s.waitRunning("more")
+	s.delete("more", "mig", "xcp", "amd")
 }
 
 // requireModes checks the mode of all GPUs.

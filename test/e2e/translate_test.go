@@ -47,6 +47,7 @@ func checkTranslateKAI(s *suite, pods map[string]*corev1.Pod) {
 	half := pods["gpu-sharing"]
 	s.requireSeesShare(half, "gpu-workload")
 	assert.Equal(s.t, "0.50", s.env(half, "gpu-workload")["GPU_PORTION"])
+	assert.Equal(s.t, "0.5", half.Annotations["gpu-fraction"], "annotations stay")
 	second := pods["gpu-sharing-non-default"]
 	s.requireSeesShare(second, "gpu-workload")
 	assert.Empty(s.t, s.seen(second, "sidecar"))
@@ -105,6 +106,7 @@ func TestTranslatedPodsKeepTheirGPUs(t *testing.T) {
 	require.NoError(t, s.annotatedPod("first", half))
 	pod := s.waitRunning("first")
 	s.requireSeesShare(pod, "main")
+	assert.Equal(t, "0.5", s.kubectl("-n", s.namespace, "get", "pod", "first", "-o", "jsonpath={.metadata.annotations.gpu-fraction}"))
 	templates := s.client.ResourceV1().ResourceClaimTemplates(s.namespace)
 	require.NoError(t, templates.Delete(s.ctx, "tranche-fraction-500", metav1.DeleteOptions{}))
 	require.NoError(t, s.annotatedPod("second", half))

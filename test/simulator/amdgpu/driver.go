@@ -142,6 +142,17 @@ func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) (
 	return k.unload()
 }
 
+// InstallDriver installs a version of the driver, which the next load brings; empty: the inventory's.
+func InstallDriver(root, version string) error {
+	return newStore(root).Update(func(st *state) (*state, error) {
+		if st == nil {
+			return nil, errNoState(root)
+		}
+		st.Installed = version
+		return st, nil
+	})
+}
+
 // unload unloads the driver, if nobody uses it.
 func (k *Kernel) unload() (said []byte, err error) {
 	err = k.store.Update(func(st *state) (*state, error) {

@@ -1,6 +1,7 @@
 package amdgpu
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
@@ -47,7 +48,7 @@ func (v *view) moduleFiles(t *tree) {
 	}
 	// A module with a version has this too (add_srcversion in Linux' modpost.c).
 	t.text(moduleDir+"/srcversion", "0123456789ABCDEF0123456")
-	if version := v.inv.AMDDriver.Version; version != "" {
+	if version := cmp.Or(v.st.Loaded, v.inv.AMDDriver.Version); version != "" {
 		t.text(moduleDir+"/version", version)
 	}
 	t.dir(driverDir)

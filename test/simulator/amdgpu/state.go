@@ -21,6 +21,10 @@ type state struct {
 	// DriverVersion and the GPUs' models and addresses tell whether the state
 	// belongs to the inventory at hand.
 	DriverVersion string `json:"driverVersion"`
+	// Installed is the version that the next load brings, Loaded that of the last load; empty: the
+	// inventory's.
+	Installed string `json:"installed,omitempty"`
+	Loaded    string `json:"loaded,omitempty"`
 	// Loads counts how often the driver was loaded.
 	Loads int `json:"loads"`
 	// Unloaded: the driver was unloaded and not loaded again.
@@ -109,7 +113,7 @@ func (st *state) announce(index int) {
 // load is a load of the driver: KFD knows the GPUs in PCI order.
 func (st *state) load() {
 	st.Loads++
-	st.Unloaded, st.Order = false, nil
+	st.Unloaded, st.Order, st.Loaded = false, nil, st.Installed
 	for i := range st.GPUs {
 		c := &st.GPUs[i]
 		c.Broken, c.Absent, c.NodesFrom, c.Requested, c.Selected = false, false, time.Time{}, "", c.Now.Compute

@@ -1,14 +1,24 @@
 package nvidia
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/test/nvidiatest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
+
+// inventoryOf is the file of an inventory with some GPUs.
+func inventoryOf(t *testing.T, gpus string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "inventory.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("gpus: ["+gpus+"]"), 0o600))
+	return file
+}
 
 // linkGroups are the groups of the GPUs of a machine, in order.
 func (m *machine) linkGroups() []string {
@@ -25,15 +35,15 @@ func TestLinkGroups(t *testing.T) {
 		inventory string
 		want      []string
 	}{
-		"NVSwitches":          {nvidiatest.OfModel(t, "H100-80GB", "  count: 3\n"), []string{fabric, fabric, fabric}},
-		"Ampere":              {nvidiatest.OfModel(t, "A100-40GB", "  count: 2\n  migMode: disabled\n"), []string{fabric, fabric}},
-		"Ampere in MIG mode":  {nvidiatest.OfModel(t, "A100-40GB", "  count: 2\n  migMode: enabled\n"), []string{"", ""}},
-		"Hopper in MIG mode":  {nvidiatest.OfModel(t, "H100-80GB", "  count: 2\n  migMode: enabled\n"), []string{fabric, fabric}},
-		"one GPU of a board":  {nvidiatest.OfModel(t, "H100-80GB", ""), []string{""}},
-		"bridges":             {nvidiatest.OfModel(t, "A100-PCIE-80GB", "  count: 4\n  nvLinkBridge: 2\n  pci: ['0000:01:00.0', '0000:02:00.0', '0000:81:00.0', '0000:82:00.0']\n"), []string{"gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-81-00-0", "gpu-0000-81-00-0"}},
-		"a bridge of four":    {nvidiatest.OfModel(t, "H200-141GB-NVL", "  count: 4\n  nvLinkBridge: 4\n  pci: ['0000:01:00.0', '0000:02:00.0', '0000:81:00.0', '0000:82:00.0']\n"), []string{"gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-01-00-0"}},
-		"NVLink, but nothing": {nvidiatest.OfModel(t, "A100-PCIE-80GB", "  count: 2\n"), []string{"", ""}},
-		"no NVLink":           {nvidiatest.OfModel(t, "L4-24GB", "  count: 2\n"), []string{"", ""}},
+		"NVSwitches":          {inventoryOf(t, "{model: H100-80GB, count: 3}"), []string{fabric, fabric, fabric}},
+		"Ampere":              {inventoryOf(t, "{model: A100-40GB, count: 2, migMode: disabled}"), []string{fabric, fabric}},
+		"Ampere in MIG mode":  {inventoryOf(t, "{model: A100-40GB, count: 2, migMode: enabled}"), []string{"", ""}},
+		"Hopper in MIG mode":  {inventoryOf(t, "{model: H100-80GB, count: 2, migMode: enabled}"), []string{fabric, fabric}},
+		"one GPU of a board":  {inventoryOf(t, "{model: H100-80GB}"), []string{""}},
+		"bridges":             {inventoryOf(t, "{model: A100-PCIE-80GB, count: 4, nvLinkBridge: 2, pci: ['0000:01:00.0', '0000:02:00.0', '0000:81:00.0', '0000:82:00.0']}"), []string{"gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-81-00-0", "gpu-0000-81-00-0"}},
+		"a bridge of four":    {inventoryOf(t, "{model: H200-141GB-NVL, count: 4, nvLinkBridge: 4, pci: ['0000:01:00.0', '0000:02:00.0', '0000:81:00.0', '0000:82:00.0']}"), []string{"gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-01-00-0", "gpu-0000-01-00-0"}},
+		"NVLink, but nothing": {inventoryOf(t, "{model: A100-PCIE-80GB, count: 2}"), []string{"", ""}},
+		"no NVLink":           {inventoryOf(t, "{model: L4-24GB, count: 2}"), []string{"", ""}},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, simulated(t, test.inventory).linkGroups()) })
 	}
@@ -41,7 +51,7 @@ func TestLinkGroups(t *testing.T) {
 
 // What is not known, or down, is no link. It returns with the next reading.
 func TestLinksThatAreDown(t *testing.T) {
-	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", "  count: 3\n"))
+	m := simulated(t, inventoryOf(t, "{model: H100-80GB, count: 3}"))
 	const fabric = "nvswitch.0"
 	first := m.GPUs()[0].PCIAddress
 	failing := func(call string, code nvml.Return) nvdriver.Faults {
@@ -80,7 +90,7 @@ func (h hostAddress) GetNvLinkRemotePciInfo(link int) (nvml.PciInfo, nvml.Return
 }
 
 func TestLinkThatOneEndTells(t *testing.T) {
-	inventory := nvidiatest.OfModel(t, "A100-PCIE-80GB", "  count: 3\n  nvLinkBridge: 3\n  pci: ['0000:01:00.0', '0000:02:00.0', '0000:03:00.0']\n")
+	inventory := inventoryOf(t, "{model: A100-PCIE-80GB, count: 3, nvLinkBridge: 3, pci: ['0000:01:00.0', '0000:02:00.0', '0000:03:00.0']}")
 	m := simulated(t, inventory, trapping(func(d nvml.Device) nvml.Device { return hostAddress{d, "00000000:03:00.0"} }))
 	assert.Equal(t, []string{"", "", ""}, m.linkGroups())
 }

@@ -12,20 +12,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// links reads the NVLinks of the GPU. There are none if the driver does not tell: then nobody is
-// promised a link.
+// links reads the NVLinks of the GPU. Where that fails, those that were read last count.
 func (h *handle) links() gpu.Links {
 	l, err := h.readLinks()
+	h.driver.mu.Lock()
+	defer h.driver.mu.Unlock()
 	if err != nil {
-		h.Logger.Info("The NVLinks of a GPU are not known, so it is published without a link group", "gpu", h.PCIAddress, "reason", err.Error())
-		return gpu.Links{}
+		h.Logger.Info("The NVLinks of a GPU cannot be read", "gpu", h.PCIAddress, "reason", err.Error())
+		return h.driver.links[h.PCIAddress]
 	}
+	h.driver.links[h.PCIAddress] = l
 	return l
 }
 
+// readLinks reads which GPUs, or NVSwitches, are at the other ends of the GPU's links. Calls that fail at once for
+// GPUs without NVLink end it: an inventory is read often.
 func (h *handle) readLinks() (l gpu.Links, err error) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, err := session.Ask(h.Task, "DeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return h.Device.GetNvLinkState(link) })
+		if link == 0 && session.Unsupported(err) {
+			return l, nil // a GPU without NVLink
+		}
 		if noLink(err) || err == nil && state != nvml.FEATURE_ENABLED {
 			continue
 		}
@@ -75,8 +82,11 @@ func (h *handle) peer(link int) (string, error) {
 // then.
 func (h *handle) fabric() (string, error) {
 	major, _, err := h.ComputeCapability()
-	if err != nil || major < mig.Hopper {
-		return fabricName(nvml.GpuFabricInfo{}), err
+	if err != nil {
+		return "", err
+	}
+	if major < mig.Hopper {
+		return fabricName(nvml.GpuFabricInfo{}), nil
 	}
 	if !h.Has("nvmlDeviceGetGpuFabricInfo") { // it is deprecated
 		return "", nil

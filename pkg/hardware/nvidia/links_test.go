@@ -49,7 +49,7 @@ func TestLinkGroups(t *testing.T) {
 	}
 }
 
-// What is not known, or down, is no link. It returns with the next reading.
+// Links that are down are none, until the next reading that finds them. What cannot be read is as before.
 func TestLinksThatAreDown(t *testing.T) {
 	m := simulated(t, inventoryOf(t, "{model: H100-80GB, count: 3}"))
 	const fabric = "nvswitch.0"
@@ -62,11 +62,12 @@ func TestLinksThatAreDown(t *testing.T) {
 		"not registered":         {Unregistered: []string{first}},
 		"links are not readable": failing("GetNvLinkState", nvml.ERROR_UNKNOWN),
 		"the other end is not":   failing("GetNvLinkRemoteDeviceType", nvml.ERROR_UNKNOWN),
-		"the fabric is not":      failing("GetGpuFabricInfo", nvml.ERROR_NOT_SUPPORTED),
+		"the fabric is not":      failing("GetGpuFabricInfo", nvml.ERROR_UNKNOWN),
 	} {
 		t.Run(name, func(t *testing.T) {
 			m.SetFaults(faults)
-			assert.Equal(t, []string{"", fabric, fabric}, m.linkGroups())
+			want := map[bool]string{true: fabric}[len(faults.Calls) > 0]
+			assert.Equal(t, []string{want, fabric, fabric}, m.linkGroups())
 			m.NoFaults()
 			assert.Equal(t, []string{fabric, fabric, fabric}, m.linkGroups())
 		})
@@ -99,4 +100,11 @@ func TestFabricName(t *testing.T) {
 	assert.Equal(t, "nvswitch.0", fabricName(nvml.GpuFabricInfo{}))
 	rack := nvml.GpuFabricInfo{CliqueId: 4026, ClusterUuid: [16]uint8{0x9c, 0x6f, 0x5a, 0xf3, 0x53, 0xbf, 0x49, 0xb5, 0xa4, 0x36, 0xb6, 0x67, 0x66, 0xc4, 0x13, 0xc3}}
 	assert.Equal(t, "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026", fabricName(rack))
+}
+
+// A library that fails from the start tells of no link.
+func TestLinksThatWereNeverRead(t *testing.T) {
+	m := simulated(t, inventoryOf(t, "{model: H100-80GB, count: 2}"))
+	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetNvLinkState", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
+	assert.Equal(t, []string{"", ""}, m.linkGroups())
 }

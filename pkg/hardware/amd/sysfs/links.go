@@ -12,8 +12,8 @@ import (
 // (amdgpu_xgmi_show_num_hops in Linux' amdgpu_xgmi.c).
 const hopsFile = "xgmi_num_hops"
 
-// links returns the XGMI hive of the GPU, if each GPU of it is one hop away. If that cannot be read there is
-// none: then nobody is promised a link. KFD's links do not tell the hops of a GPU that is partitioned
+// links returns the XGMI hive of the GPU, if each GPU of it is one hop away. If that cannot be read, it is what it
+// was. KFD's links do not tell the hops of a GPU that is partitioned
 // (kfd_fill_gpu_xgmi_link_to_gpu in Linux' kfd_crat.c).
 func (c *GPU) links() gpu.Links {
 	hive, err := c.hive()
@@ -22,8 +22,9 @@ func (c *GPU) links() gpu.Links {
 		text, err = c.ReadOptional(c.File(hopsFile))
 	}
 	if err != nil {
-		c.machine.logger.Info("The XGMI links of a GPU are not known, so it is published without a link group", "gpu", c.PCIAddress, "reason", err.Error())
-		return gpu.Links{}
+		c.machine.logger.Info("The XGMI links of a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
+		before, _ := c.machine.Known(c.PCIAddress)
+		return gpu.Links{Fabric: before.LinkGroup}
 	}
 	if !oneHop(text) {
 		return gpu.Links{}

@@ -25,8 +25,8 @@ func (h *handle) links() gpu.Links {
 	return l
 }
 
-// readLinks reads which GPUs, or NVSwitches, are at the other ends of the GPU's links. Calls that fail at once for
-// GPUs without NVLink end it: an inventory is read often.
+// readLinks reads what is at the other ends of the GPU's links. It makes few calls of GPUs without NVLink or with
+// NVSwitches, because an inventory is read often.
 func (h *handle) readLinks() (l gpu.Links, err error) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, err := session.Ask(h.Task, "DeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return h.Device.GetNvLinkState(link) })

@@ -207,6 +207,20 @@ func TestAllGPUs(t *testing.T) {
 	}
 }
 
+// TestLinkedGPUs: what one claim gets is one fabric, and a GPU that is taken leaves no eight.
+func TestLinkedGPUs(t *testing.T) {
+	two, eight := template(t, "linked-gpus/linked-gpus.yaml"), template(t, "linked-gpus/eight/eight.yaml")
+	for _, node := range []string{nvidia, amd} {
+		c := newCluster(t, "linked-gpus")
+		grant := c.ask(node, eight)
+		require.NotNil(t, grant, node)
+		assert.Len(t, grant.Devices(), 8)
+		c.Release(grant)
+		require.NotNil(t, c.ask(node, two), node)
+		assert.Nil(t, c.ask(node, eight), node)
+	}
+}
+
 // TestSwitch: eight pods keep eight GPUs in CPX, so that halves have to wait.
 func TestSwitch(t *testing.T) {
 	eighth := template(t, "amd-switch/amd-switch.yaml")

@@ -59,6 +59,7 @@ The cluster is up. To look around:
 The other demos, each with a README (demo/NAME/README.md):
 
   kubectl apply -f demo/all-gpus                   # all GPUs of a node that nobody uses
+  kubectl apply -f demo/linked-gpus                # two GPUs with a direct link
   kubectl apply -f demo/one-gpu                    # four partitions that fill one GPU
   kubectl apply -f demo/amd-one-gpu                # eight partitions of one AMD GPU
   kubectl apply -f demo/amd-switch                 # an AMD GPU changes its mode

@@ -19,7 +19,7 @@ alone() { # INVENTORIES [helm arguments]
   dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
   trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
   bin/cluster down --dir "$dir" >/dev/null
-  test/up.sh "$dir" "$1" "" "${@:2}" || return 1
+  test/up.sh "$dir" "$1" "${GATES:-}" "${@:2}" || return 1
   TRANCHE_E2E_ALONE=$name run "$dir"
 }
 
@@ -37,6 +37,9 @@ code=0
 (
   case $name in
     TestSharesLimitedByTheKernel) alone h100x8,l4x4,mi300x8 --set simulate.nvidiaDriver=615 ;;
+    TestPodGroups)
+      export GATES=GenericWorkload=true,DRAWorkloadResourceClaims=true RUNTIME_CONFIG=scheduling.k8s.io/v1beta1=true
+      alone h100x8,l4x4,mi300x8 --set simulate.nvidiaDriver=615 ;;
     TestMigrations) alone a100-40x8-mig-off,a100-80x8-mig-off,mi300x8 ;;
     *) everything ;;
   esac

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts a cluster with one node for each simulated inventory and installs the
 # chart: up.sh FOLDER INVENTORY[,INVENTORY[,INVENTORY]] FEATURE-GATES [helm arguments]
+# RUNTIME_CONFIG switches versions of APIs on: GROUP/VERSION=true.
 set -euo pipefail
 dir=$1 inventories=$2 gates=$3
 shift 3
@@ -12,7 +13,7 @@ if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt "${#names[@]}" ]; then
   exit 1
 fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
-bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
+bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"} ${RUNTIME_CONFIG:+--runtime-config "$RUNTIME_CONFIG"}
 simulate=()
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")

@@ -39,7 +39,11 @@ const (
 	// AttributePartitionable is true for a whole GPU that can be partitioned on this node,
 	// whatever its profile offers. It is absent otherwise.
 	AttributePartitionable = "partitionable"
-	AttributeIsolation     = "isolation"
+	// AttributeLinkGroup is equal for whole GPUs of a node of which each has a direct link to each
+	// of the others: NVLink, also through NVSwitches, or XGMI. It is absent if there is none, or if
+	// the driver does not tell.
+	AttributeLinkGroup = "linkGroup"
+	AttributeIsolation = "isolation"
 	// AttributeExtendedResourceName is the extended resource that the device serves on this node
 	// ("nvidia.com/gpu"). The device classes gpu-extended-* select by it.
 	AttributeExtendedResourceName = "extendedResourceName"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -28,6 +29,9 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 		return nil
 	}
 	running, err := m.Running(r.Pods)
+	if err == nil && len(running) == 0 && r.Group && m.isLoaded(r) {
+		err = errGroup
+	}
 	if err == nil && len(running) == 0 {
 		return nil
 	}
@@ -42,11 +46,19 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 	return f
 }
 
+// errGroup is why nothing is known of the containers of a claim. No container survives a reload of the driver.
+var errGroup = errors.New("the claim was reserved for a PodGroup, whose pods are not known: it is released when the kubelet releases it, or after a reboot of the node")
+
+// isLoaded reports whether the driver of a device of the record is the one under which it was prepared.
+func (m *Manager) isLoaded(r ledger.Record) bool {
+	return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return d.HandedOut && d.LoadID == m.LoadID(d.Placement.GPU) })
+}
+
 // keepUp updates the record and the CDI file of an allocated claim.
 func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
 	wanted, err := m.want(claim, m.GPUs())
-	if err != nil || !steps.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
-		return nil // a device is gone, or no pod uses the claim
+	if err != nil || !steps.SameDevices(wanted, r) || len(claim.Status.ReservedFor) == 0 {
+		return nil // a device is gone, or nobody uses the claim
 	}
 	if r.HandedOut() && (m.isStale(r) || !m.CDI.Exists(r.Claim.UID)) {
 		return m.prepareAgain(ctx, claim, r)
@@ -57,8 +69,9 @@ func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return nil
 }
 
-// UpdatePods updates the pods in the record of a claim that is still allocated.
-func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, getClaim GetClaim) error {
+// UpdatePods updates the pods in the record of a claim that is still allocated. pod is the UID of one to which
+// the kubelet gave the claim, if that is known: it counts if the claim is reserved for a PodGroup.
+func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, pod types.UID, getClaim GetClaim) error {
 	r, ok := m.Ledger.Get(c.UID)
 	if !ok || r.Released {
 		return nil
@@ -68,8 +81,11 @@ func (m *Manager) UpdatePods(ctx context.Context, c ledger.ClaimRef, getClaim Ge
 		return err
 	}
 	wanted, err := m.want(claim, m.GPUs())
-	if err != nil || !steps.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
+	if err != nil || !steps.SameDevices(wanted, r) || len(claim.Status.ReservedFor) == 0 {
 		return err
+	}
+	if wanted.Group && pod != "" && !slices.ContainsFunc(wanted.Pods, func(p ledger.Pod) bool { return p.UID == pod }) {
+		wanted.Pods = append(wanted.Pods, ledger.Pod{UID: pod})
 	}
 	return m.updatePods(ctx, wanted)
 }
@@ -96,7 +112,7 @@ func (m *Manager) prepareAgain(ctx context.Context, claim *resourceapi.ResourceC
 // updatePods updates the pods in the record of a claim: the kubelet prepares a claim once, even
 // if more pods use it later. Pods that no longer use it stay while their containers run.
 func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
-	if held, ok := m.Ledger.Get(wanted.Claim.UID); !ok || samePods(held.Pods, wanted.Pods) {
+	if held, ok := m.Ledger.Get(wanted.Claim.UID); !ok || held.Group == wanted.Group && samePods(held.Pods, wanted.Pods) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, podsTimeout, errors.New("its GPUs are busy"))
@@ -116,10 +132,10 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 		}
 	}
 	pods := slices.Concat(wanted.Pods, left)
-	if samePods(held.Pods, pods) {
+	if held.Group == wanted.Group && samePods(held.Pods, pods) {
 		return nil
 	}
-	held.Pods = pods
+	held.Pods, held.Group = pods, wanted.Group
 	return m.Ledger.Put(*held)
 }
 

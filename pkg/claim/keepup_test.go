@@ -106,7 +106,7 @@ func TestUpdatePods(t *testing.T) {
 	mustPrepare(t, m, c)
 	ref := ledger.ClaimRef{UID: "a", Namespace: c.Namespace, Name: c.Name}
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "late", UID: "late"})
-	require.NoError(t, m.UpdatePods(t.Context(), ref, api(c)))
+	require.NoError(t, m.UpdatePods(t.Context(), ref, "", api(c)))
 	r, _ := m.Ledger.Get("a")
 	assert.Equal(t, []string{"pod-a", "late"}, r.PodNames())
 
@@ -116,19 +116,19 @@ func TestUpdatePods(t *testing.T) {
 	again.UID = "another"
 	elsewhere.Status.Allocation = claims.For("a", claims.Whole(1)).Status.Allocation
 	for name, get := range map[string]GetClaim{"gone": noClaims, "of the same name": api(again), "with another device": api(elsewhere)} {
-		require.NoError(t, m.UpdatePods(t.Context(), ref, get), name)
+		require.NoError(t, m.UpdatePods(t.Context(), ref, "", get), name)
 	}
 	failing := func(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, errScripted }
-	require.ErrorIs(t, m.UpdatePods(t.Context(), ref, failing), errScripted)
+	require.ErrorIs(t, m.UpdatePods(t.Context(), ref, "", failing), errScripted)
 	found := m.GPUs
 	m.GPUs = func() []gpu.GPU { return nil }
-	require.ErrorContains(t, m.UpdatePods(t.Context(), ref, api(c)), "gpu-0000-01-00-0", "whose device is not found now")
+	require.ErrorContains(t, m.UpdatePods(t.Context(), ref, "", api(c)), "gpu-0000-01-00-0", "whose device is not found now")
 	m.GPUs = found
 	unchanged, _ := m.Ledger.Get("a")
 	assert.Equal(t, r, unchanged)
 
 	mustRelease(t, m, "a")
-	require.NoError(t, m.UpdatePods(t.Context(), ref, failing), "nobody is asked of a claim without a record")
+	require.NoError(t, m.UpdatePods(t.Context(), ref, "", failing), "nobody is asked of a claim without a record")
 }
 
 // The driver is loaded again under a claim: its containers are started again by a file
@@ -230,4 +230,52 @@ func TestStaleFilesGoBeforeSomethingNewIsMade(t *testing.T) {
 	findings := m.Reconcile(t.Context(), api(claims.For("a", one), claims.For("b", other), claims.For("c", elsewhere)))
 	assert.Equal(t, []string{"PreparedAgain"}, reasons(findings))
 	assert.FileExists(t, p.cdiFile("a"))
+}
+
+// A claim may be reserved for a PodGroup. Nobody tells its pods; they tell when their containers start.
+func TestClaimOfAPodGroup(t *testing.T) {
+	p, m := startNode(t, 1)
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers", UID: "group"}}
+	mustPrepare(t, m, c)
+	record := func() ledger.Record {
+		r, ok := m.Ledger.Get("a")
+		require.True(t, ok)
+		return r
+	}
+	assert.True(t, record().Group)
+	assert.Empty(t, record().Pods)
+
+	require.NoError(t, os.RemoveAll(p.cdiDir()))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(m.Reconcile(t.Context(), api(c))), "its containers can be started again")
+	assert.FileExists(t, p.cdiFile("a"))
+
+	ref := ledger.ClaimRef{UID: "a", Namespace: c.Namespace, Name: c.Name}
+	require.NoError(t, m.UpdatePods(t.Context(), ref, "first", api(c)))
+	m.Running = func(pods []ledger.Pod) ([]ledger.Pod, error) { return pods, nil }
+	require.NoError(t, m.UpdatePods(t.Context(), ref, "second", api(c)))
+	assert.Equal(t, []ledger.Pod{{UID: "second"}, {UID: "first"}}, record().Pods)
+	assert.Empty(t, record().PodNames())
+	assert.Empty(t, m.Reconcile(t.Context(), api(c)))
+	assert.Len(t, record().Pods, 2, "they run")
+
+	// The claim is gone: whether containers of other pods run is not known.
+	m.Running = runningPods()
+	findings := m.Reconcile(t.Context(), noClaims)
+	require.Equal(t, []string{"LeftoverInUse"}, reasons(findings))
+	require.ErrorContains(t, findings[0].Err, "PodGroup")
+	p.hardware.loadID = "boot-2"
+	require.Equal(t, []string{"LeftoverReleased"}, reasons(m.Reconcile(t.Context(), noClaims)), "no container survives that")
+	p.nothingHeld(m)
+}
+
+// A pod that tells is not one of a claim that is reserved for other pods.
+func TestStrangerOfAClaim(t *testing.T) {
+	_, m := startNode(t, 1)
+	c := claims.For("a", claims.Whole(0))
+	mustPrepare(t, m, c)
+	require.NoError(t, m.UpdatePods(t.Context(), ledger.ClaimRef{UID: "a", Namespace: c.Namespace, Name: c.Name}, "stranger", api(c)))
+	r, _ := m.Ledger.Get("a")
+	assert.Equal(t, []string{"pod-a"}, r.PodNames())
+	assert.False(t, r.Group)
 }

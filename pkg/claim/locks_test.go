@@ -117,7 +117,7 @@ func TestWithoutTheLock(t *testing.T) {
 			return err
 		},
 		"Unprepare":  func(ctx context.Context, m *Manager) error { return m.Unprepare(ctx, claims.Ref("a")) },
-		"UpdatePods": func(ctx context.Context, m *Manager) error { return m.UpdatePods(ctx, claims.Ref("a"), api(late)) },
+		"UpdatePods": func(ctx context.Context, m *Manager) error { return m.UpdatePods(ctx, claims.Ref("a"), "", api(late)) },
 		"Rejoin":     func(ctx context.Context, m *Manager) error { return m.Rejoin(ctx, "a") },
 		"stopStray": func(ctx context.Context, m *Manager) error {
 			_, err := m.stopStray(ctx, "stray")

@@ -83,8 +83,10 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim, gpus []gpu.GPU) (ledger
 		d.Made = d.Made && !m.Static(d.Placement)
 	}
 	for _, user := range claim.Status.ReservedFor {
-		if user.Resource == "pods" {
+		if user.Resource == "pods" && user.APIGroup == "" {
 			record.Pods = append(record.Pods, ledger.Pod{Name: user.Name, UID: user.UID})
+		} else {
+			record.Group = true
 		}
 	}
 	return record, nil

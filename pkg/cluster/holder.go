@@ -68,11 +68,15 @@ func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocati
 
 // Consumers names the pods, and what else the claim is reserved for: "podgroups.scheduling.k8s.io/workers".
 func (h Holder) Consumers() []string {
-	all := slices.Clone(h.Pods)
-	for _, c := range h.Others {
-		all = append(all, schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}.String()+"/"+c.Name)
+	return append(slices.Clone(h.Pods), lists.Map(h.Others, Consumer.String)...)
+}
+
+// String names the consumer: "podgroups.scheduling.k8s.io/workers", and a pod by its name alone.
+func (c Consumer) String() string {
+	if c.Resource == "pods" && c.APIGroup == "" {
+		return c.Name
 	}
-	return all
+	return schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}.String() + "/" + c.Name
 }
 
 // seenFrom removes the names of a holder in another namespace; empty keeps all.

@@ -102,8 +102,12 @@ func podOf(c resourceapi.ResourceClaim, pending []corev1.Pod) string {
 	}
 	var names []string
 	for _, p := range pending {
-		uses := slices.ContainsFunc(p.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool {
+		named := slices.ContainsFunc(p.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool {
 			return r.ResourceClaimName != nil && *r.ResourceClaimName == c.Name
+		})
+		// That of a PodGroup was created from a template, for all its pods.
+		uses := named || slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool {
+			return s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name
 		})
 		if uses && p.Namespace == c.Namespace {
 			names = append(names, p.Name)

@@ -123,6 +123,9 @@ type GPU struct {
 	// PCIeRoot is the root complex above the GPU ("pci0000:00"), empty when
 	// the machine does not say.
 	PCIeRoot string `json:"pcieRoot,omitempty"`
+	// LinkGroup is equal for GPUs of the node of which each has a direct link to each of the others:
+	// NVLink, also through NVSwitches, or XGMI. It is empty if there is none, or if that is not known.
+	LinkGroup string `json:"linkGroup,omitempty"`
 	// Counters is what the GPU has to give. The placements that are in use
 	// together may never take more.
 	Counters Counters `json:"counters,omitempty"`

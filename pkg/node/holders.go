@@ -56,8 +56,8 @@ func (c *claims) isHeld(pciAddress string) bool {
 // nameOf names a claim and its pods.
 func nameOf(r *ledger.Record) string {
 	text := "claim " + r.Claim.String()
-	if len(r.Pods) > 0 {
-		text += ", pod " + strings.Join(r.PodNames(), ", ")
+	if pods := r.PodNames(); len(pods) > 0 {
+		text += ", pod " + strings.Join(pods, ", ")
 	}
 	return text
 }

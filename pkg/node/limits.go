@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -25,8 +26,10 @@ const hookTimeout = 12 * time.Second
 func (c *claims) newLimiter() *share.Limiter {
 	return share.NewLimiter(share.LimiterConfig{
 		Driver: c.drivers.Of, LoadID: c.drivers.LoadID, Records: c.recordsNow,
-		UpdatePods: func(ctx context.Context, ref ledger.ClaimRef) error { return c.UpdatePods(ctx, ref, c.getClaim) },
-		Groups:     c.cgroupRoot(), OwnPod: c.PodUID, NoHook: c.installHook(),
+		UpdatePods: func(ctx context.Context, ref ledger.ClaimRef, pod types.UID) error {
+			return c.UpdatePods(ctx, ref, pod, c.getClaim)
+		},
+		Groups: c.cgroupRoot(), OwnPod: c.PodUID, NoHook: c.installHook(),
 		Events: c.events, Metrics: c.metrics,
 	})
 }

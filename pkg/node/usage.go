@@ -55,7 +55,7 @@ func (c *claims) tenantOf(pid int) (types.UID, error) {
 
 // checkPods corrects the pods in the record of a claim.
 func (c *claims) checkPods(ctx context.Context, ref ledger.ClaimRef) {
-	if err := c.UpdatePods(ctx, ref, c.getClaim); err != nil {
+	if err := c.UpdatePods(ctx, ref, "", c.getClaim); err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot find out which pods use a claim, which is tried again", "claim", ref.String(), "claimUID", ref.UID, "err", err)
 	}
 }

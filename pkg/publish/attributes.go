@@ -64,8 +64,11 @@ func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resou
 	m.setVersion(names.AttributeDriverVersion, g.DriverVersion)
 	m.setVersion(names.AttributeCUDAComputeCapability, g.CUDAComputeCapability)
 	m.setVersion(names.AttributeCUDADriverVersion, g.CUDADriverVersion)
-	if p.Type == gpu.TypeGPU && g.Partitionable {
-		m[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+	if p.Type == gpu.TypeGPU {
+		m.setString(names.AttributeLinkGroup, g.LinkGroup)
+		if g.Partitionable {
+			m[names.AttributePartitionable] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+		}
 	}
 	m.setString(names.AttributeIsolation, string(p.Isolation))
 	m.setString(names.AttributeMemoryPartition, g.MemoryMode)

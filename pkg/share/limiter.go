@@ -37,8 +37,8 @@ type LimiterConfig struct {
 	LoadID func(pciAddress string) string
 	// Records lists the records of the ledger, with those of another plugin on the node.
 	Records func(context.Context) []ledger.Record
-	// UpdatePods updates the pods in the record of a claim.
-	UpdatePods func(context.Context, ledger.ClaimRef) error
+	// UpdatePods updates the pods in the record of a claim that the kubelet gave to a pod.
+	UpdatePods func(context.Context, ledger.ClaimRef, types.UID) error
 	// Groups is the folder of the root of all control groups of cgroup v2.
 	Groups string
 	// OwnPod is the UID of the plugin's pod, in whose control group limits are tried.
@@ -180,7 +180,7 @@ func (l *Limiter) find(ctx context.Context, r hook.Request, pod types.UID) (reco
 		if updated {
 			return record, device, nil, fmt.Errorf("claim %s is not reserved for pod %s", record.Claim, pod)
 		}
-		if err := l.UpdatePods(ctx, record.Claim); err != nil {
+		if err := l.UpdatePods(ctx, record.Claim, pod); err != nil {
 			return record, device, nil, fmt.Errorf("find out which pods use claim %s: %w", record.Claim, err)
 		}
 	}

@@ -88,7 +88,7 @@ func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
 		Driver:  func(string) (hardware.Driver, error) { return l.driver, nil },
 		LoadID:  func(string) string { return l.loadID },
 		Records: func(context.Context) []ledger.Record { return l.records },
-		UpdatePods: func(context.Context, ledger.ClaimRef) error {
+		UpdatePods: func(context.Context, ledger.ClaimRef, types.UID) error {
 			if l.joins != "" {
 				l.records[0].Pods = append(l.records[0].Pods, ledger.Pod{Name: "late", UID: l.joins})
 			}

@@ -8,8 +8,10 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // holder is a claim that holds GPUs and is in use by pods.
@@ -19,7 +21,7 @@ type holder struct {
 	users            []user
 }
 
-// user is a pod, or another object that a claim is reserved for.
+// user is a pod, or another object that a claim is reserved for. resource is as kubectl takes it.
 type user struct{ resource, name string }
 
 // holders lists the claims that hold GPUs and are in use.
@@ -53,7 +55,7 @@ func findHolders(claims []resourceapi.ResourceClaim) []holder {
 			}
 		}
 		for _, u := range c.Status.ReservedFor {
-			h.users = append(h.users, user{resource: u.Resource, name: u.Name})
+			h.users = append(h.users, user{schema.GroupResource{Group: u.APIGroup, Resource: u.Resource}.String(), u.Name})
 		}
 		if len(h.devices) > 0 {
 			holders = append(holders, h)
@@ -77,8 +79,7 @@ func describe(holders []holder) string {
 			break
 		}
 		for _, u := range h.users {
-			kind := strings.TrimSuffix(u.resource, "s")
-			fmt.Fprintf(&b, "  %s %s/%s (claim %s) holds\n", kind, h.namespace, u.name, h.claim)
+			fmt.Fprintf(&b, "  %s %s/%s (claim %s) holds\n", singular(u.resource), h.namespace, u.name, h.claim)
 		}
 		for _, d := range h.devices {
 			fmt.Fprintf(&b, "      %s\n", d)
@@ -87,28 +88,33 @@ func describe(holders []holder) string {
 	return b.String()
 }
 
-// commands returns the commands that delete the holders, one for each namespace.
+// singular returns the name of one object: "pod", "podgroup.scheduling.k8s.io".
+func singular(resource string) string {
+	name, group, _ := strings.Cut(resource, ".")
+	return strings.TrimSuffix(strings.TrimSuffix(name, "s")+"."+group, ".")
+}
+
+// commands returns the commands that delete the holders, one for each namespace and resource.
 func commands(holders []holder) string {
-	var namespaces []string
-	pods := map[string][]string{}
+	type of struct{ namespace, resource string }
+	var order []of
+	found := map[of][]string{}
 	for _, h := range holders {
 		for _, u := range h.users {
-			if u.resource != "pods" || slices.Contains(pods[h.namespace], u.name) {
-				continue
+			key := of{h.namespace, u.resource}
+			if found[key] == nil {
+				order = append(order, key)
 			}
-			if pods[h.namespace] == nil {
-				namespaces = append(namespaces, h.namespace)
-			}
-			pods[h.namespace] = append(pods[h.namespace], u.name)
+			found[key] = lists.Union(found[key], u.name)
 		}
 	}
 	var b strings.Builder
-	for _, namespace := range namespaces {
-		names := pods[namespace]
+	for _, key := range order {
+		names := found[key]
 		if len(names) > most {
 			names = append(names[:most:most], "…")
 		}
-		fmt.Fprintf(&b, "      kubectl -n %s delete pod %s\n", namespace, strings.Join(names, " "))
+		fmt.Fprintf(&b, "      kubectl -n %s delete %s %s\n", key.namespace, singular(key.resource), strings.Join(names, " "))
 	}
 	return b.String()
 }

@@ -272,11 +272,14 @@ func TestClaims(t *testing.T) {
 		state   why.State
 		summary string
 	}{
-		"unused":           {why.OwnerInput{Claim: claim()}, why.Unused, "The resource claim team-a/gpu has no devices, because no pod uses it"},
-		"waits":            {why.OwnerInput{Claim: claim(), Pods: user}, why.Waiting, "has no devices yet: they are allocated when a pod is scheduled that uses it. Pods: other-0."},
-		"of a template":    {why.OwnerInput{Claim: claim(), Pods: fromTemplate}, why.Waiting, "Pods: other-0."},
-		"pods hidden":      {why.OwnerInput{Claim: claim(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}}, why.Unknown, "Which pods use it cannot be determined."},
-		"allocated":        {why.OwnerInput{Claim: claim(allocated, reserved)}, why.Allocated, "has gpu-0000-11-00-0 of node-a for p."},
+		"unused":        {why.OwnerInput{Claim: claim()}, why.Unused, "The resource claim team-a/gpu has no devices, because no pod uses it"},
+		"waits":         {why.OwnerInput{Claim: claim(), Pods: user}, why.Waiting, "has no devices yet: they are allocated when a pod is scheduled that uses it. Pods: other-0."},
+		"of a template": {why.OwnerInput{Claim: claim(), Pods: fromTemplate}, why.Waiting, "Pods: other-0."},
+		"pods hidden":   {why.OwnerInput{Claim: claim(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}}, why.Unknown, "Which pods use it cannot be determined."},
+		"allocated":     {why.OwnerInput{Claim: claim(allocated, reserved)}, why.Allocated, "has gpu-0000-11-00-0 of node-a for p."},
+		"of a PodGroup": {why.OwnerInput{Claim: claim(allocated, func(c *resourceapi.ResourceClaim) {
+			c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers"}}
+		})}, why.Allocated, "has gpu-0000-11-00-0 of node-a for podgroups.scheduling.k8s.io/workers."},
 		"allocated, idle":  {why.OwnerInput{Claim: claim(allocated)}, why.Allocated, "and no pod uses it"},
 		"deleted":          {why.OwnerInput{Claim: claim(func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "is being deleted."},
 		"deleted, in use":  {why.OwnerInput{Claim: claim(reserved, func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })}, why.Terminating, "when its pods have ended: p."},

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -67,7 +68,9 @@ func (in *OwnerInput) users(c *resourceapi.ResourceClaim) []*corev1.Pod {
 }
 
 func reservedFor(c *resourceapi.ResourceClaim) []string {
-	return lists.Map(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) string { return r.Name })
+	return lists.Map(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) string {
+		return cluster.Consumer{APIGroup: r.APIGroup, Resource: r.Resource, Name: r.Name}.String()
+	})
 }
 
 func devicesOf(c *resourceapi.ResourceClaim) string {

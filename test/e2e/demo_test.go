@@ -23,7 +23,8 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"whole-gpu": func(s *suite, pods map[string]*corev1.Pod) {
 		s.requireSeesWhole(pods["whole-gpu"], s.allocated(pods["whole-gpu"], ""))
 	},
-	"all-gpus": checkAllGPUs,
+	"all-gpus":    checkAllGPUs,
+	"linked-gpus": checkLinkedGPUs,
 	"mig": func(s *suite, pods map[string]*corev1.Pod) {
 		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
 		assert.NotEqual(s.t, first.Device, second.Device)

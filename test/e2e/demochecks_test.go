@@ -14,7 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -155,6 +157,25 @@ func checkAllGPUs(s *suite, pods map[string]*corev1.Pod) {
 	s.gpuPodAt(pod.Spec.NodeName, "another", classWhole, "")
 	s.waitUnschedulable("another")
 	s.deletePods()
+}
+
+func checkLinkedGPUs(s *suite, pods map[string]*corev1.Pod) {
+	eight, err := s.client.CoreV1().Pods("demo-linked-gpus").Get(s.ctx, "eight", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	for pod, count := range map[*corev1.Pod]int{pods["pair"]: 2, eight: 8} {
+		groups := map[string]string{}
+		for _, slice := range s.slices(pod.Spec.NodeName) {
+			for _, d := range slice.Spec.Devices {
+				groups[d.Name] = ptr.Deref(d.Attributes[names.AttributeLinkGroup].StringValue, "")
+			}
+		}
+		results := s.claims(pod)[0].Status.Allocation.Devices.Results
+		require.Len(s.t, results, count)
+		for _, device := range results {
+			assert.NotEmpty(s.t, groups[device.Device], device.Device)
+			assert.Equal(s.t, groups[results[0].Device], groups[device.Device], device.Device)
+		}
+	}
 }
 
 // requireSeesEveryGPU checks that a pod sees the device nodes of all GPUs of its node.

@@ -44,6 +44,9 @@ type Record struct {
 	// Pods are the pods that use the claim, in its namespace. Messages and metrics name
 	// them.
 	Pods []Pod `json:"pods,omitempty"`
+	// Group: the claim is reserved for a PodGroup, or something else that is no pod. Then Pods has only
+	// those of its pods that have told by themselves, without their names.
+	Group bool `json:"group,omitempty"`
 
 	// unknown are keys of a newer version.
 	unknown durable.Unknown
@@ -70,9 +73,10 @@ func ClaimOf(uid types.UID) types.UID {
 	return types.UID(claim)
 }
 
-// PodNames returns the names of the pods.
+// PodNames returns the names of the pods, of those that are known.
 func (r Record) PodNames() []string {
-	return lists.Map(r.Pods, func(pod Pod) string { return pod.Name })
+	names := lists.Map(r.Pods, func(pod Pod) string { return pod.Name })
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // ClaimRef identifies a ResourceClaim.

@@ -58,10 +58,12 @@ type Driver struct {
 	files   *container.Files
 	usage   usageReader
 
-	// mu protects memory.
+	// mu protects memory and links.
 	mu sync.Mutex
 	// memory is the memory of whole GPUs, by UUID and driver version. See wholeMemory.
 	memory map[string]int64
+	// links are those that were read last, by PCI address.
+	links map[string]gpu.Links
 }
 
 // New makes a driver, which Open opens.
@@ -93,7 +95,7 @@ func New(cfg Config) (*Driver, error) {
 			DevRoot: cfg.DevRoot, HostDevRoot: cfg.HostDevRoot,
 			ProcRoot: cfg.ProcRoot, CDIHookPath: cfg.CDIHookPath, Logger: cfg.Logger,
 		}),
-		memory: map[string]int64{},
+		memory: map[string]int64{}, links: map[string]gpu.Links{},
 	}, nil
 }
 

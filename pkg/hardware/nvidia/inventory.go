@@ -19,7 +19,7 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	gpus := make([]gpu.GPU, count)
+	gpus := make([]linkedGPU, count)
 	failed := make([]error, count)
 	var wait sync.WaitGroup
 	for index := range count {
@@ -28,27 +28,42 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	wait.Wait()
 
 	var good []gpu.GPU
+	links := map[string]gpu.Links{}
 	broken := &gpu.InventoryError{}
 	for index, err := range failed {
 		if err != nil {
 			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: d.session.AddressSeen(index), ID: session.IndexName(index), Err: err})
 			continue
 		}
-		good = append(good, gpus[index])
+		good = append(good, gpus[index].GPU)
+		links[gpus[index].PCIAddress] = gpus[index].links
 	}
 	gpu.SortGPUs(good)
+	gpu.SetLinkGroups(good, links)
 	if len(broken.GPUs) > 0 {
 		return good, broken
 	}
 	return good, nil
 }
 
-func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
+// linkedGPU is a GPU with its links, which decide its link group when all GPUs are known.
+type linkedGPU struct {
+	gpu.GPU
+	links gpu.Links
+}
+
+func (d *Driver) read(ctx context.Context, index int) (linkedGPU, error) {
 	address, err := d.session.Address(ctx, index)
 	if err != nil {
-		return gpu.GPU{}, err
+		return linkedGPU{}, err
 	}
-	return onGPU(ctx, d, address, func(h *handle) (gpu.GPU, error) { return h.describe(index) })
+	return onGPU(ctx, d, address, func(h *handle) (linkedGPU, error) {
+		g, err := h.describe(index)
+		if err != nil {
+			return linkedGPU{}, err
+		}
+		return linkedGPU{g, h.links()}, nil
+	})
 }
 
 func (h *handle) describe(index int) (gpu.GPU, error) {

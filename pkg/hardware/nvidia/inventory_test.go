@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,8 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 		if g.NUMANode != nil {
 			numa = fmt.Sprint(*g.NUMANode)
 		}
-		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t numa=%s root=%s placements=%d\n", g.Name(), g.Vendor,
-			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, numa, g.PCIeRoot, len(g.Placements))
+		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t numa=%s root=%s links=%s placements=%d\n", g.Name(), g.Vendor,
+			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, numa, g.PCIeRoot, cmp.Or(g.LinkGroup, "none"), len(g.Placements))
 		kind := fmt.Sprint(g.ProductName, len(g.Placements))
 		if seen[kind] {
 			continue

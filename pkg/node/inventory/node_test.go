@@ -98,6 +98,7 @@ func TestRunningPods(t *testing.T) {
 		"21":    "12:devices:/kubepods/burstable/pod" + b + "/1234\n11:memory:/kubepods/burstable/pod" + b + "/1234\n0::/\n",
 		"22":    "0::/kubepods.slice/kubepods-pod2f8b5d2e_6c1a_4b61_9a6f_2f2f0c9d1e11.slice/crio-12.scope/container\n",
 		"23":    "0::/user.slice/" + d + "/x" + d + "/kubepods-pod" + d + "0.slice\n",
+		"26":    "0::/kubepods/pod" + b + "/c/pod" + d + "\n", // a container makes groups below its own
 		"acpi":  "0::/kubepods/pod" + d + "/x\n",
 		"24/no": "",
 	} {
@@ -111,7 +112,7 @@ func TestRunningPods(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Pod{pod(c), pod(b), pod(a)}, running)
 
-	for pid, uid := range map[int]types.UID{1: "", 20: a, 21: b, 22: c, 24: "", 99: ""} {
+	for pid, uid := range map[int]types.UID{1: "", 20: a, 21: b, 22: c, 23: "", 26: b, 24: "", 99: ""} {
 		of, err := PodOf(proc, pid)
 		require.NoError(t, err, pid)
 		assert.Equal(t, uid, of, pid)

@@ -63,33 +63,30 @@ func PodOf(procDir string, pid int) (types.UID, error) {
 		return "", fmt.Errorf("read which pod process %d belongs to: %w", pid, err)
 	}
 	for _, g := range groups {
-		for name := range strings.SplitSeq(g.Path, "/") {
-			if uid := podOfGroup(name); uid != "" {
-				return types.UID(uid), nil
-			}
+		if _, uid := PodGroup(g.Path); uid != "" {
+			return uid, nil
 		}
 	}
 	return "", nil
 }
 
 // podsOf returns the pods of control groups.
-func podsOf(groups []procfs.Cgroup, names map[string]ledger.Pod) (pods []ledger.Pod) {
+func podsOf(groups []procfs.Cgroup, names map[types.UID]ledger.Pod) (pods []ledger.Pod) {
 	for _, g := range groups {
-		for name := range strings.SplitSeq(g.Path, "/") {
-			if pod, ok := names[podOfGroup(name)]; ok {
-				pods = append(pods, pod)
-			}
+		_, uid := PodGroup(g.Path)
+		if pod, ok := names[uid]; ok {
+			pods = append(pods, pod)
 		}
 	}
 	return pods
 }
 
 // groupNames returns the pods by UID.
-func groupNames(pods []ledger.Pod) map[string]ledger.Pod {
-	names := map[string]ledger.Pod{}
+func groupNames(pods []ledger.Pod) map[types.UID]ledger.Pod {
+	names := map[types.UID]ledger.Pod{}
 	for _, p := range pods {
 		if p.UID != "" {
-			names[string(p.UID)] = p
+			names[p.UID] = p
 		}
 	}
 	return names

@@ -74,6 +74,9 @@ func (e *Events) send(ctx context.Context, eventType, reason, message string) {
 // WarnPod writes a warning about a pod.
 func (e *Events) WarnPod(ctx context.Context, namespace string, pod ledger.Pod, reason, message string) {
 	klog.FromContext(ctx).Info(message, "event", reason, "pod", klog.KRef(namespace, pod.Name))
+	if pod.Name == "" {
+		return // of a PodGroup: its name is not known
+	}
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID}
 	e.recorder.Eventf(regarding, e.node, corev1.EventTypeWarning, reason, action, "%s", truncate(message))
 }

@@ -134,6 +134,9 @@ func (s *Sampler) doubtful(records []ledger.Record, found Containers) (doubtful 
 	checked := map[types.UID]time.Time{}
 	for i := range records {
 		r := &records[i]
+		if r.Group {
+			continue // its pods are not in the record
+		}
 		others := !named[claim{r.Claim.Namespace, r.Claim.Name}].Equal(sets.New(r.PodNames()...))
 		if others || slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return strange.Has(d.Placement.Base().Name()) }) {
 			doubtful = append(doubtful, r.Claim)

@@ -19,7 +19,7 @@ func (inv *Inventory) UniqueID(seed string, index int) uint64 {
 
 // amdGPUs are the GPUs as pkg/hardware/amd tells them.
 func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
-	gpus := make([]gpu.GPU, len(inv.AMD))
+	gpus, links := make([]gpu.GPU, len(inv.AMD)), map[string]gpu.Links{}
 	for i := range inv.AMD {
 		c := &inv.AMD[i]
 		gpus[i] = gpu.GPU{
@@ -43,8 +43,22 @@ func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
 		}
 		gpus[i].Placements, gpus[i].Counters = xcp.Devices(c.facts())
 		gpus[i].Partitionable = c.facts().Partitionable()
+		if hive := inv.Hive(seed, i); hive != 0 {
+			links[c.PCI] = gpu.Links{Fabric: fmt.Sprintf("xgmi-%016x", hive)}
+		}
 	}
+	gpu.SetLinkGroups(gpus, links)
 	return gpus
+}
+
+// Hive is the number of the XGMI hive of the AMD GPU with an index; zero: it is in none.
+func (inv *Inventory) Hive(seed string, index int) uint64 {
+	model := inv.AMD[index].Model
+	if !model.XGMI {
+		return 0
+	}
+	sum := sha1.Sum(fmt.Appendf(nil, "tranche simulated hive %s/%s", seed, model.Key))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // facts is what decides what the GPU offers.

@@ -34,6 +34,8 @@ type AMDModel struct {
 	// APU is a chip whose memory is the machine's.
 	APU          bool `json:"apu,omitempty"`
 	ComputeUnits int  `json:"computeUnits"`
+	// XGMI: the GPUs of a machine are one XGMI hive.
+	XGMI bool `json:"xgmi,omitempty"`
 	// CUsPerArray counts those on the die, also the ones that are fused off.
 	CUsPerArray int `json:"cusPerArray"`
 	// MemoryMiB is what mem_info_vram_total says.

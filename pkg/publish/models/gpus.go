@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // UUID hashes a name as RFC 9562's version 5 does, the version of the UUIDs
@@ -46,7 +47,7 @@ func OneOfEach() (all []gpu.GPU, err error) {
 }
 
 func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
-	gpus := make([]gpu.GPU, len(inv.GPUs))
+	gpus, links := make([]gpu.GPU, len(inv.GPUs)), map[string]gpu.Links{}
 	for i, g := range inv.GPUs {
 		total, _ := g.Model.Memory()
 		gpus[i] = gpu.GPU{
@@ -69,8 +70,34 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 		gpus[i].Placements, gpus[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
 		gpus[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
 		gpus[i].Partitionable = g.facts().Partitionable()
+		links[g.PCI] = inv.nvLinks(i)
 	}
+	gpu.SetLinkGroups(gpus, links)
 	return gpus
+}
+
+// nvLinks are the links of a GPU. Ampere turns them off in MIG mode (NVIDIA's Fabric Manager User
+// Guide, Interoperability With MIG).
+func (inv *Inventory) nvLinks(index int) (l gpu.Links) {
+	g := &inv.GPUs[index]
+	switch {
+	case g.MIGMode && g.Model.KeepsMIGMode():
+	case g.Model.NVSwitch:
+		l.Fabric = "nvswitch.0"
+	default:
+		l.Peers = lists.Map(inv.Bridged(index), func(i int) string { return inv.GPUs[i].PCI })
+	}
+	return l
+}
+
+// Bridged are the other GPUs at the bridge of a GPU.
+func (inv *Inventory) Bridged(index int) (others []int) {
+	for i := range inv.GPUs {
+		if bridge := inv.GPUs[i].Bridge; i != index && bridge != "" && bridge == inv.GPUs[index].Bridge {
+			others = append(others, i)
+		}
+	}
+	return others
 }
 
 // facts is what decides, beside the profiles, what the GPU offers.

@@ -58,6 +58,8 @@ type GPU struct {
 	MIGMode bool
 	// NUMANode is -1 where the machine has none.
 	NUMANode int
+	// Bridge is equal for GPUs that NVLink bridges join each to each; empty: none.
+	Bridge string
 }
 
 // Delays are how long the hardware takes for each change.
@@ -122,6 +124,8 @@ type gpuFile struct {
 	PCI      []string `json:"pci"`
 	// MIGMode is NVIDIA's.
 	MIGMode string `json:"migMode"`
+	// NVLinkBridge is how many GPUs of the entry a bridge joins: NVIDIA's.
+	NVLinkBridge int `json:"nvLinkBridge"`
 	// The others are AMD's.
 	ComputeMode     string `json:"computeMode"`
 	MemoryMode      string `json:"memoryMode"`

@@ -36,13 +36,17 @@ type NVIDIAModel struct {
 	// inventory describes, and for one of which NVML does not report it.
 	MemoryMiB uint64 `json:"memoryMiB"`
 	// MemorySlices and ComputeSlices are zero on a GPU without MIG.
-	MemorySlices    int       `json:"memorySlices,omitempty"`
-	ComputeSlices   int       `json:"computeSlices,omitempty"`
-	Multiprocessors int       `json:"multiprocessors"`
-	Engines         Engines   `json:"engines,omitzero"`
-	Sources         []string  `json:"sources"`
-	Notes           []string  `json:"notes,omitempty"`
-	Profiles        []Profile `json:"profiles,omitempty"`
+	MemorySlices    int `json:"memorySlices,omitempty"`
+	ComputeSlices   int `json:"computeSlices,omitempty"`
+	Multiprocessors int `json:"multiprocessors"`
+	// NVLinks is how many the GPU has. NVSwitch: they lead to NVSwitches, which join all GPUs of
+	// a machine.
+	NVLinks  int       `json:"nvLinks,omitempty"`
+	NVSwitch bool      `json:"nvSwitch,omitempty"`
+	Engines  Engines   `json:"engines,omitzero"`
+	Sources  []string  `json:"sources"`
+	Notes    []string  `json:"notes,omitempty"`
+	Profiles []Profile `json:"profiles,omitempty"`
 	// ProfilesOf names a model with the same partitions. What this one leaves out is also
 	// as there.
 	ProfilesOf *ProfilesOf `json:"profilesOf,omitempty"`

@@ -60,6 +60,9 @@ func (f gpuFile) resolve(key string) ([]parsedGPU, error) {
 	if count < 1 || count > MaxGPUs {
 		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, MaxGPUs)
 	}
+	if f.NVLinkBridge < 0 || f.NVLinkBridge == 1 || f.NVLinkBridge > 0 && count%f.NVLinkBridge != 0 {
+		return nil, fmt.Errorf("%s.nvLinkBridge: %d GPUs cannot be joined by %d", key, count, f.NVLinkBridge)
+	}
 	numa := unassignedNUMA
 	if f.NUMANode != nil {
 		if numa = *f.NUMANode; numa < -1 || numa > 1023 {
@@ -73,6 +76,12 @@ func (f gpuFile) resolve(key string) ([]parsedGPU, error) {
 	for i := range gpus {
 		gpus[i] = one()
 		gpus[i].numa = numa
+		if f.NVLinkBridge != 0 {
+			if gpus[i].nvidia == nil || gpus[i].nvidia.Model.NVLinks == 0 || gpus[i].nvidia.Model.NVSwitch {
+				return nil, fmt.Errorf("%s.nvLinkBridge: %s takes no NVLink bridge", key, f.Model)
+			}
+			gpus[i].nvidia.Bridge = fmt.Sprintf("%s/%d", key, i/f.NVLinkBridge)
+		}
 		if len(f.PCI) != 0 {
 			if !IsPCIAddress(f.PCI[i]) {
 				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])

@@ -132,9 +132,8 @@ func (s *Store) objectsFor(namespace, name string, nodes []string) (*why.Input, 
 func anonymous(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	out := &resourceapi.ResourceClaim{}
 	out.Namespace, out.Name, out.Status.Allocation = "another namespace", "", c.Status.Allocation
-	for _, user := range c.Status.ReservedFor {
-		user.Name, user.UID = "a pod", ""
-		out.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{user}
+	if len(c.Status.ReservedFor) > 0 {
+		out.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "a pod"}}
 	}
 	return out
 }

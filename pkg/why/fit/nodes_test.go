@@ -230,6 +230,12 @@ func TestNodes(t *testing.T) {
 			w.Pod(r, pending.AnyOf("more", pending.WholeGPU, pending.Three))
 			return w
 		},
+		"no-linked-GPUs": func(t *testing.T) *pending.World {
+			return linked(newWorld(t).Node("node-a", "L4-24GB", 2))
+		},
+		"linked-GPUs-held": func(t *testing.T) *pending.World {
+			return linked(newWorld(t).Node("node-a", "H100-80GB", 2).Hold("node-a", "team-b", "train", pending.WholeGPU, 1))
+		},
 		"different-GPUs": func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
 			w.Pod(pending.Request("a", pending.Small), pending.Request("b", pending.Small))
@@ -245,4 +251,13 @@ func TestNodes(t *testing.T) {
 			requireNodes(t, name, world(t))
 		})
 	}
+}
+
+// linked adds a pod with a claim for two GPUs that are linked.
+func linked(w *pending.World) *pending.World {
+	two := pending.Request("gpus", pending.WholeGPU)
+	two.Exactly.Count = 2
+	w.Pod(two)
+	w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/linkGroup"))}}
+	return w
 }

@@ -98,6 +98,9 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 	for name, content := range sensors(c.Model) {
 		t.text(path.Join(dir, "hwmon/hwmon3", name), content)
 	}
+	if v.hive(gpuIndex) != 0 {
+		t.text(dir+"/xgmi_num_hops", v.hops(gpuIndex))
+	}
 	t.symlink(dir+"/driver", driverDir)
 	v.rasFiles(t, gpuIndex, dir)
 	if !c.Model.HasPartitions() {

@@ -63,6 +63,12 @@ const (
 	linkXGMI         = 11
 )
 
+// Weights of XGMI links (kfd_fill_gpu_xgmi_link_to_gpu in Linux' kfd_crat.c).
+const (
+	weightOfHop = 15
+	weightInGPU = 13
+)
+
 // processorLinks are those of a processor: to the others, and to the GPUs beside it.
 func (v *view) processorLinks(index int, nodes []node) (links []link) {
 	for i := range v.processors() {
@@ -81,12 +87,38 @@ func (v *view) processorLinks(index int, nodes []node) (links []link) {
 // gpuLinks are those of a GPU's node: to its processor, and to the other GPUs' nodes.
 func (v *view) gpuLinks(index int, nodes []node) []link {
 	links := []link{{kind: linkPCIe, to: v.processorOf(nodes[index]), weight: 20, bandwidth: 64000, engines: 3, flags: 1}}
-	for i := range nodes {
-		if i != index {
-			links = append(links, link{kind: linkXGMI, to: v.processors() + i, weight: 41, engines: 3, flags: 1})
+	for i, n := range nodes {
+		if i == index || v.hive(n.gpu) == 0 && n.gpu != nodes[index].gpu || v.hive(n.gpu) != v.hive(nodes[index].gpu) {
+			continue
 		}
+		weight := weightOfHop
+		switch {
+		case n.gpu == nodes[index].gpu:
+			weight = weightInGPU
+		case v.partitions(nodes[index].gpu) > 1: // KFD does not ask for the hops then
+			weight = 2*weightInGPU + weightOfHop
+		}
+		links = append(links, link{kind: linkXGMI, to: v.processors() + i, weight: weight, engines: 3, flags: 1})
 	}
 	return links
+}
+
+// hive is the number of a GPU's XGMI hive, zero if it is in none.
+func (v *view) hive(gpuIndex int) uint64 { return v.inv.Hive(v.seed, gpuIndex) }
+
+// hops is the number of hops to each GPU of the hive, first to the GPU itself (amdgpu_xgmi_show_num_hops in
+// Linux' amdgpu_xgmi.c). Bit 6 says that the links are of the third generation.
+func (v *view) hops(gpuIndex int) string {
+	text := ""
+	for i := range v.inv.AMD {
+		switch {
+		case i == gpuIndex:
+			text += "00 "
+		case v.hive(i) == v.hive(gpuIndex):
+			text += "41 "
+		}
+	}
+	return text
 }
 
 // processorOf is the processor beside a GPU.
@@ -119,7 +151,6 @@ const (
 	sdmaPerNode     = 2
 	queuesPerSDMA   = 8
 	computeQueues   = 24
-	hive            = 15188982192727901047
 	arraysPerXCC    = 4
 	partitionShift  = 28 // of location_id, in drivers that have the partition there
 	firmwareVersion = 177
@@ -142,7 +173,7 @@ func (v *view) properties(n node, links int) string {
 		"array_count", arraysPerXCC*xccs, "simd_arrays_per_engine", 1, "cu_per_simd_array", m.CUsPerArray, "simd_per_cu", simdPerCU,
 		"max_slots_scratch_cu", 32, "gfx_target_version", m.GFXTargetVersion, "vendor_id", 4098,
 		"device_id", m.PCIDevice(v.inv.AMD[n.gpu].VF), "location_id", location, "domain", domain,
-		"drm_render_minor", v.inv.RenderMinor(n.gpu)+n.partition, "hive_id", uint64(hive),
+		"drm_render_minor", v.inv.RenderMinor(n.gpu)+n.partition, "hive_id", v.hive(n.gpu),
 		"num_sdma_engines", sdmaPerNode, "num_sdma_xgmi_engines", max(0, m.Engines[models.AMDEngineSDMA]/count-sdmaPerNode),
 		"num_sdma_queues_per_engine", queuesPerSDMA, "num_cp_queues", computeQueues,
 		"max_engine_clk_fcompute", m.ClocksMHz[0], "local_mem_size", 0, "fw_version", firmwareVersion, "capability", 2893521536,

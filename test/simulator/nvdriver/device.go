@@ -86,13 +86,15 @@ func (d *device) GetIndex() (int, nvml.Return) { return d.index, d.check("") }
 func (d *device) GetMinorNumber() (int, nvml.Return) { return d.index, d.check("") }
 
 // GetPciInfo returns the address in NVML's two spellings.
-func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) {
+func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) { return d.pciInfo(), d.check("") }
+
+func (d *device) pciInfo() nvml.PciInfo {
 	addr := d.gpu().PCI
 	domain, bus, dev := models.ParsePCI(addr)
 	info := nvml.PciInfo{Domain: domain, Bus: bus, Device: dev, PciDeviceId: d.gpu().Model.DeviceID()}
 	setString(info.BusId[:], nvmlBusID(addr))
 	setString(info.BusIdLegacy[:], nvmlBusID(addr)[4:])
-	return info, d.check("")
+	return info
 }
 
 func setString(dst []int8, s string) {

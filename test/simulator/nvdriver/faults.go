@@ -34,6 +34,10 @@ type Faults struct {
 	// Lost are the addresses of GPUs that fell off the bus: every call on
 	// them answers ERROR_GPU_IS_LOST.
 	Lost []string `json:"lost,omitempty"`
+	// LinksDown are the addresses of GPUs whose NVLinks are down.
+	LinksDown []string `json:"linksDown,omitempty"`
+	// Unregistered are those of GPUs that have not registered with NVIDIA's Fabric Manager.
+	Unregistered []string `json:"unregistered,omitempty"`
 	// LibraryMissing takes the driver's library away: who opens the driver finds none.
 	// Who has it open keeps it.
 	LibraryMissing bool `json:"libraryMissing,omitempty"`
@@ -110,6 +114,7 @@ var faultCalls = []string{
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
 	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetMPSComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
 	"SetMemoryLimits", "GetMemoryLimits", "EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
+	"GetNvLinkState", "GetNvLinkRemoteDeviceType", "GetNvLinkRemotePciInfo", "GetGpuFabricInfo",
 }
 
 // FaultCalls lists the names that CallFault.Call knows: go-nvml's method

@@ -325,7 +325,7 @@ func (s symbols) LookupSymbol(name string) error {
 			return nil
 		}
 	case "nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlGpmQueryDeviceSupport":
+		"nvmlDeviceGetAttributes_v2", "nvmlInit_v2", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetGpuFabricInfo":
 		return nil
 	}
 	return fmt.Errorf("simulated libnvidia-ml.so.1: undefined symbol: %s", name)

@@ -21,3 +21,6 @@ func (m *Machine) RecentTopology(ctx context.Context) (*Topology, error) {
 
 // NodeWithBanks returns a node that has a number of memory banks.
 func NodeWithBanks(number, banks int) Node { return Node{Number: number, banks: banks} }
+
+// OneHop is oneHop.
+var OneHop = oneHop

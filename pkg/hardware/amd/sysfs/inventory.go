@@ -30,6 +30,7 @@ func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	gpus := make([]gpu.GPU, len(all))
 	ours := make([]bool, len(all))
 	failed := make([]error, len(all))
+	links := make([]gpu.Links, len(all))
 	var wait sync.WaitGroup
 	for i, address := range all {
 		wait.Go(func() {
@@ -38,13 +39,18 @@ func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 				if ours[i], err = c.ours(); err != nil || !ours[i] {
 					return gpu.GPU{}, err
 				}
-				return c.describe()
+				g, err := c.describe()
+				if err == nil {
+					links[i] = c.links()
+				}
+				return g, err
 			})
 		})
 	}
 	wait.Wait()
 
 	var good []gpu.GPU
+	linksOf := map[string]gpu.Links{}
 	broken := &gpu.InventoryError{}
 	for i, err := range failed {
 		switch {
@@ -52,9 +58,11 @@ func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: all[i], ID: vendorName, Err: err})
 		case ours[i]:
 			good = append(good, gpus[i])
+			linksOf[all[i]] = links[i]
 		}
 	}
 	gpu.SortGPUs(good)
+	gpu.SetLinkGroups(good, linksOf)
 	m.remember(good)
 	if len(broken.GPUs) > 0 {
 		return good, broken

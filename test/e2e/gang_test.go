@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// The Jobs that JobSet makes of one with two replicated jobs: each pod has a partition of its own, on another
+// node. JobSet's controller does not run here; it creates Jobs and no claims.
+func TestJobsOfAJobSet(t *testing.T) {
+	s := startOnCluster(t)
+	s.template("partition", devices(request(classPartition, "")))
+	jobs := s.client.BatchV1().Jobs(s.namespace)
+	for _, name := range []string{"train-workers-0", "train-workers-1"} {
+		pod := newPod("", fromTemplate("partition"))
+		labels := map[string]string{"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-key": name}
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"jobset.sigs.k8s.io/jobset-name": "train"}},
+		}}}}
+		_, err := jobs.Create(s.ctx, &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec: batchv1.JobSpec{
+				BackoffLimit: ptr.To(int32(0)), CompletionMode: ptr.To(batchv1.IndexedCompletion), Completions: ptr.To(int32(1)),
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	nodes := map[string]bool{}
+	s.waitAllRunning(2)
+	for _, pod := range s.podList() {
+		nodes[pod.Spec.NodeName] = true
+		assert.NotEqual(t, "", s.allocated(&pod, "").Device)
+	}
+	assert.Equal(t, map[string]bool{nodeA: true, nodeC: true}, nodes)
+	for _, name := range []string{"train-workers-0", "train-workers-1"} {
+		assert.Contains(t, s.kubectl("tranche", "why", "job/"+name, "-n", s.namespace), "run")
+		require.NoError(t, jobs.Delete(s.ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground), GracePeriodSeconds: ptr.To(int64(0))}))
+	}
+	s.deletePods()
+	s.requireNothingLeft()
+}
+
+// podList returns the pods of the test.
+func (s *suite) podList() []corev1.Pod {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	return list.Items
+}
+
+// group creates a PodGroup whose pods start together, and its pods. A claim that the group names as well is
+// one for all of them.
+func (s *suite) group(name, template string, together bool, change ...func(*corev1.PodSpec)) (pods []string) {
+	s.t.Helper()
+	spec := schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: 2}}}
+	claim := fromTemplate(template)
+	if together {
+		spec.ResourceClaims = []schedulingv1beta1.PodGroupResourceClaim{{Name: claim.Name, ResourceClaimTemplateName: claim.ResourceClaimTemplateName}}
+	}
+	_, err := s.client.SchedulingV1beta1().PodGroups(s.namespace).Create(s.ctx, &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	for i := range 2 {
+		pod := newPod(fmt.Sprintf("%s-%d", name, i), claim)
+		pod.Labels = map[string]string{"group": name}
+		pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(name)}
+		for _, f := range change {
+			f(&pod.Spec)
+		}
+		s.create(pod)
+		pods = append(pods, pod.Name)
+	}
+	return pods
+}
+
+// Claims that are reserved for a PodGroup, and not for its pods. The cluster has the feature gates GenericWorkload
+// and DRAWorkloadResourceClaims, and a driver that limits memory by control group.
+func TestPodGroups(t *testing.T) {
+	s := startAlone(t)
+
+	// Each pod has a claim of its own: nothing is different, but that the pods start together.
+	s.template("partition", devices(request(classPartition, "")))
+	apart := s.group("apart", "partition", false, func(p *corev1.PodSpec) {
+		p.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"group": "apart"}},
+		}}}}
+	})
+	s.waitRunning(apart...)
+	assert.NotEqual(t, s.pod(apart[0]).Spec.NodeName, s.pod(apart[1]).Spec.NodeName)
+
+	// One partition for all pods: it is there as long as one of them.
+	s.template("small", devices(request(class1g10gb, "")))
+	one := s.group("one", "small", true)
+	s.waitRunning(one...)
+	claim := s.claims(s.pod(one[0]))[0]
+	assert.Equal(t, claim.UID, s.claims(s.pod(one[1]))[0].UID)
+	require.Len(t, claim.Status.ReservedFor, 1)
+	assert.Equal(t, "podgroups", claim.Status.ReservedFor[0].Resource)
+	s.requireSees(s.pod(one[1]), "main", claim.Status.Allocation.Devices.Results[0], "1g.10gb")
+	user := "podgroups.scheduling.k8s.io/one"
+	assert.Contains(t, s.kubectl("tranche", "why", "resourceclaim/"+claim.Name, "-n", s.namespace), user)
+	assert.Contains(t, s.kubectl("tranche", "node", nodeA), user)
+
+	// The file by which its containers start is written again.
+	file := cdiDir + "/gpu.tranche.dev-claim_" + string(claim.UID) + ".json"
+	s.onNode(nodeA, "rm", file)
+	s.eventually("the CDI file of the claim is there again", func() (bool, string) {
+		text, err := s.tryOnNode(nodeA, "test", "-s", file)
+		return err == nil, text
+	})
+
+	s.delete(one[0])
+	assert.Equal(t, corev1.PodRunning, s.pod(one[1]).Status.Phase)
+	s.delete(one[1])
+	s.deleteGroup("one", claim)
+
+	// A share for all pods is divided among them.
+	s.template("share", devices(shareRequest(classMemoryShare, "", amounts{"memory": "2000Mi"})))
+	shared := s.group("shared", "share", true)
+	s.waitRunning(shared...)
+	for _, name := range shared {
+		assert.EqualValues(t, 1000<<20, s.memoryLimitOf(s.pod(name)), name)
+	}
+	claim = s.claims(s.pod(shared[0]))[0]
+	s.delete(shared...)
+	s.deleteGroup("shared", claim)
+	s.delete(apart...)
+	s.requireNothingLeft()
+}
+
+// deleteGroup deletes a PodGroup, and waits until its claim has no device.
+func (s *suite) deleteGroup(name string, claim *resourceapi.ResourceClaim) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.SchedulingV1beta1().PodGroups(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{}))
+	s.eventually("the claim of PodGroup "+name+" is gone", func() (bool, string) {
+		_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Get(s.ctx, claim.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+}

@@ -52,6 +52,20 @@ func (s *suite) process(pod *corev1.Pod, container string) string {
 	return fmt.Sprintf("/proc/%d", all[0])
 }
 
+// pidOnNode returns the id, on its node, of the first process of a pod's container. Nodes have PID
+// namespaces of their own.
+func (s *suite) pidOnNode(pod *corev1.Pod, container string) int {
+	s.t.Helper()
+	status, err := os.ReadFile(filepath.Join(s.process(pod, container), "status"))
+	require.NoError(s.t, err)
+	_, ids, _ := strings.Cut(string(status), "\nNSpid:") // on this machine, on the node, in the container
+	fields := strings.Fields(ids)
+	require.GreaterOrEqual(s.t, len(fields), 3, "%s", status)
+	pid, err := strconv.Atoi(fields[1])
+	require.NoError(s.t, err)
+	return pid
+}
+
 // seenWith lists the device nodes that a container sees and whose names begin with a prefix.
 func (s *suite) seenWith(pod *corev1.Pod, container string, prefixes ...string) (paths []string) {
 	s.t.Helper()

@@ -109,7 +109,7 @@ func TestPodGroups(t *testing.T) {
 	s.requireSees(s.pod(one[1]), "main", claim.Status.Allocation.Devices.Results[0], "1g.10gb")
 	user := "podgroups.scheduling.k8s.io/one"
 	assert.Contains(t, s.kubectl("tranche", "why", "resourceclaim/"+claim.Name, "-n", s.namespace), user)
-	assert.Contains(t, s.kubectl("tranche", "node", nodeA), user)
+	assert.Contains(t, s.kubectl("tranche", "-o", "yaml"), "resource: podgroups")
 
 	// The file by which its containers start is written again.
 	file := cdiDir + "/gpu.tranche.dev-claim_" + string(claim.UID) + ".json"

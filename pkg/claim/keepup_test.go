@@ -264,6 +264,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	findings := m.Reconcile(t.Context(), noClaims)
 	require.Equal(t, []string{"LeftoverInUse"}, reasons(findings))
 	require.ErrorContains(t, findings[0].Err, "PodGroup")
+	p.hardware.lose()
 	p.hardware.loadID = "boot-2"
 	require.Equal(t, []string{"LeftoverReleased"}, reasons(m.Reconcile(t.Context(), noClaims)), "no container survives that")
 	p.nothingHeld(m)

@@ -62,7 +62,7 @@ func (d *Driver) read(ctx context.Context, index int) (linkedGPU, error) {
 		if err != nil {
 			return linkedGPU{}, err
 		}
-		return linkedGPU{g, h.links()}, nil
+		return linkedGPU{g, h.links(&g)}, nil
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // links reads the NVLinks of the GPU. Where that fails, those that were read last count.
-func (h *handle) links() gpu.Links {
-	l, err := h.readLinks()
+func (h *handle) links(g *gpu.GPU) gpu.Links {
+	l, err := h.readLinks(g)
 	h.driver.mu.Lock()
 	defer h.driver.mu.Unlock()
 	if err != nil {
@@ -27,7 +27,7 @@ func (h *handle) links() gpu.Links {
 
 // readLinks reads what is at the other ends of the GPU's links. It makes few calls of GPUs without NVLink or with
 // NVSwitches, because an inventory is read often.
-func (h *handle) readLinks() (l gpu.Links, err error) {
+func (h *handle) readLinks(g *gpu.GPU) (l gpu.Links, err error) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, err := session.Ask(h.Task, "DeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return h.Device.GetNvLinkState(link) })
 		if link == 0 && session.Unsupported(err) {
@@ -48,7 +48,7 @@ func (h *handle) readLinks() (l gpu.Links, err error) {
 		case err != nil:
 			return l, err
 		case kind == nvml.NVLINK_DEVICE_TYPE_SWITCH: // like all others of the GPU
-			l.Fabric, err = h.fabric()
+			l.Fabric, err = h.fabric(g)
 			return l, err
 		}
 		peer, err := h.peer(link)
@@ -80,13 +80,13 @@ func (h *handle) peer(link int) (string, error) {
 // fabric names the NVSwitches of a GPU that has links to some. From Hopper on they serve a GPU only after
 // it has registered with NVIDIA's Fabric Manager (nvml.h, nvmlDeviceGetGpuFabricInfo). It is empty until
 // then.
-func (h *handle) fabric() (string, error) {
+func (h *handle) fabric(g *gpu.GPU) (string, error) {
 	major, _, err := h.ComputeCapability()
 	if err != nil {
 		return "", err
 	}
 	if major < mig.Hopper {
-		return fabricName(nvml.GpuFabricInfo{}), nil
+		return fabricName(g, nvml.GpuFabricInfo{}), nil
 	}
 	if !h.Has("nvmlDeviceGetGpuFabricInfo") { // it is deprecated
 		return "", nil
@@ -95,13 +95,14 @@ func (h *handle) fabric() (string, error) {
 	if err != nil || info.State != nvml.GPU_FABRIC_STATE_COMPLETED || nvml.Return(info.Status) != nvml.SUCCESS {
 		return "", err
 	}
-	return fabricName(info), nil
+	return fabricName(g, info), nil
 }
 
-// fabricName is the same for GPUs that may talk to each other. Only a fabric of several nodes has a UUID.
-func fabricName(info nvml.GpuFabricInfo) string {
+// fabricName is the same for GPUs that may talk to each other. Only a fabric of several nodes has a UUID; others
+// join GPUs of one model, because they are boards.
+func fabricName(g *gpu.GPU, info nvml.GpuFabricInfo) string {
 	if id := info.ClusterUuid; id != [len(id)]uint8{} {
 		return fmt.Sprintf("%x-%x-%x-%x-%x.%d", id[:4], id[4:6], id[6:8], id[8:10], id[10:], info.CliqueId)
 	}
-	return fmt.Sprintf("nvswitch.%d", info.CliqueId)
+	return fmt.Sprintf("nvswitch-%s.%d", g.PCIID, info.CliqueId)
 }

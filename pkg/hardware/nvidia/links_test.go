@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -30,13 +31,15 @@ func (m *machine) linkGroups() []string {
 }
 
 func TestLinkGroups(t *testing.T) {
-	const fabric = "nvswitch.0"
+	const fabric = "nvswitch-0x233010DE.0"
 	for name, test := range map[string]struct {
 		inventory string
 		want      []string
 	}{
-		"NVSwitches":          {inventoryOf(t, "{model: H100-80GB, count: 3}"), []string{fabric, fabric, fabric}},
-		"Ampere":              {inventoryOf(t, "{model: A100-40GB, count: 2, migMode: disabled}"), []string{fabric, fabric}},
+		"NVSwitches": {inventoryOf(t, "{model: H100-80GB, count: 3}"), []string{fabric, fabric, fabric}},
+		"Ampere":     {inventoryOf(t, "{model: A100-40GB, count: 2, migMode: disabled}"), []string{"nvswitch-0x20B010DE.0", "nvswitch-0x20B010DE.0"}},
+		"two boards": {inventoryOf(t, "{model: H100-80GB, count: 2, pci: ['0000:01:00.0', '0000:02:00.0']}, {model: H200-141GB, count: 2, pci: ['0000:81:00.0', '0000:82:00.0']}"),
+			[]string{fabric, fabric, "nvswitch-0x233510DE.0", "nvswitch-0x233510DE.0"}},
 		"Ampere in MIG mode":  {inventoryOf(t, "{model: A100-40GB, count: 2, migMode: enabled}"), []string{"", ""}},
 		"Hopper in MIG mode":  {inventoryOf(t, "{model: H100-80GB, count: 2, migMode: enabled}"), []string{fabric, fabric}},
 		"one GPU of a board":  {inventoryOf(t, "{model: H100-80GB}"), []string{""}},
@@ -52,7 +55,7 @@ func TestLinkGroups(t *testing.T) {
 // Links that are down are none, until the next reading that finds them. What cannot be read is as before.
 func TestLinksThatAreDown(t *testing.T) {
 	m := simulated(t, inventoryOf(t, "{model: H100-80GB, count: 3}"))
-	const fabric = "nvswitch.0"
+	const fabric = "nvswitch-0x233010DE.0"
 	first := m.GPUs()[0].PCIAddress
 	failing := func(call string, code nvml.Return) nvdriver.Faults {
 		return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: first, Error: nvdriver.Return(code)}}}
@@ -97,9 +100,10 @@ func TestLinkThatOneEndTells(t *testing.T) {
 }
 
 func TestFabricName(t *testing.T) {
-	assert.Equal(t, "nvswitch.0", fabricName(nvml.GpuFabricInfo{}))
+	g := &gpu.GPU{PCIID: "0x233010DE"}
+	assert.Equal(t, "nvswitch-0x233010DE.0", fabricName(g, nvml.GpuFabricInfo{}))
 	rack := nvml.GpuFabricInfo{CliqueId: 4026, ClusterUuid: [16]uint8{0x9c, 0x6f, 0x5a, 0xf3, 0x53, 0xbf, 0x49, 0xb5, 0xa4, 0x36, 0xb6, 0x67, 0x66, 0xc4, 0x13, 0xc3}}
-	assert.Equal(t, "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026", fabricName(rack))
+	assert.Equal(t, "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026", fabricName(g, rack))
 }
 
 // A library that fails from the start tells of no link.

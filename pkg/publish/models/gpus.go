@@ -70,7 +70,7 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 		gpus[i].Placements, gpus[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
 		gpus[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
 		gpus[i].Partitionable = g.facts().Partitionable()
-		links[g.PCI] = inv.nvLinks(i)
+		links[g.PCI] = inv.nvLinks(i, &gpus[i])
 	}
 	gpu.SetLinkGroups(gpus, links)
 	return gpus
@@ -78,12 +78,12 @@ func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
 
 // nvLinks are the links of a GPU. Ampere turns them off in MIG mode (NVIDIA's Fabric Manager User
 // Guide, Interoperability With MIG).
-func (inv *Inventory) nvLinks(index int) (l gpu.Links) {
+func (inv *Inventory) nvLinks(index int, of *gpu.GPU) (l gpu.Links) {
 	g := &inv.GPUs[index]
 	switch {
 	case g.MIGMode && g.Model.KeepsMIGMode():
 	case g.Model.NVSwitch:
-		l.Fabric = "nvswitch.0"
+		l.Fabric = "nvswitch-" + of.PCIID + ".0"
 	default:
 		l.Peers = lists.Map(inv.Bridged(index), func(i int) string { return inv.GPUs[i].PCI })
 	}

@@ -66,6 +66,9 @@ const (
 	EventShareLimitRestored = "ShareLimitRestored"
 	// EventShareLimitFailed (Warning): the memory limit of a pod's share is not in force.
 	EventShareLimitFailed = "ShareLimitFailed"
+	// EventShareLimitReduced (Warning, on the pod): the memory limit of a share is not the one that
+	// the claim asks for.
+	EventShareLimitReduced = "ShareLimitReduced"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.
 	EventMPSDaemonDied = "MPSDaemonDied"

@@ -39,6 +39,8 @@ func TestSettingsOfARule(t *testing.T) {
 		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
 		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
 		"one client":         {"{sharing: {failRequestsGreaterThanOne: true}}", h100, func(c *Desired) { c.FailRequestsGreaterThanOne = true }},
+		"limits":             {"{sharing: {maxMemoryLimitPercent: 150}}", h100, func(c *Desired) { c.MaxMemoryLimitPercent = 150 }},
+		"limits by default":  {"{sharing: {maxMemoryLimitPercent: 100}}", h100, func(*Desired) {}},
 		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Desired) { c.TimeSlice = gpu.LongSlice }},
 		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Desired) { c.TimeSlice = gpu.DefaultSlice }},
 		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {

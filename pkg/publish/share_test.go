@@ -187,3 +187,13 @@ func TestFractionsStayWhatTheyAre(t *testing.T) {
 		assert.Zero(t, d.Capacity["fraction"].RequestPolicy.Default.Cmp(resource.MustParse(want)), want)
 	}
 }
+
+// Whoever insists on a limit above the request selects it.
+func TestLimitsAboveRequests(t *testing.T) {
+	burst := h100(func(c *profile.Desired) { c.MaxMemoryLimitPercent = 250 })
+	for _, suffix := range []string{"-memory-share", "-fraction-share"} {
+		assert.EqualValues(t, 250, *deviceNamed(t, burst, suffix).Attributes[names.AttributeMaxMemoryLimitPercent].IntValue)
+		assert.NotContains(t, deviceNamed(t, h100(unchanged), suffix).Attributes, resourceapi.QualifiedName(names.AttributeMaxMemoryLimitPercent))
+	}
+	assert.NotContains(t, deviceNamed(t, burst, "-mig-3g-40gb-4-memory-share").Attributes, resourceapi.QualifiedName(names.AttributeMaxMemoryLimitPercent), "nothing limits its memory")
+}

@@ -21,7 +21,7 @@ var (
 	shareMemoryDesc = prometheus.NewDesc(names.MetricShareAllocatedMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
 	shareLimitDesc = prometheus.NewDesc(names.MetricShareMemoryLimit,
-		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
+		"Memory limit of a claim, at least its allocated memory; absent where nothing enforces one.", shareLabels, nil)
 	shareFractionDesc = prometheus.NewDesc(names.MetricShareAllocatedRatio,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
@@ -37,8 +37,8 @@ func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Devic
 	if d.Amount.Memory > 0 {
 		gauge(ch, shareMemoryDesc, float64(d.Amount.Memory), labels...)
 	}
-	if s.Limits {
-		gauge(ch, shareLimitDesc, float64(d.Amount.Memory), labels...)
+	if d.Placement.Isolation != gpu.IsolationNone {
+		gauge(ch, shareLimitDesc, float64(d.MemoryMost()), labels...)
 	}
 	if s.By == gpu.ByFraction {
 		gauge(ch, shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction, labels...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -367,7 +368,7 @@ func (l *Limiter) forget(ctx context.Context, parts []part, isGone func(of) bool
 	l.mu.Unlock()
 	for o, group := range gone {
 		driver, err := l.Driver(o.gpu)
-		if err != nil {
+		if _, gone := os.Stat(group); err != nil || gone != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, limitTimeout)

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimconfig"
@@ -91,12 +90,6 @@ func (s *suite) burst() {
 	s.burstPod("too-much", 1000, 4000)
 	assert.Equal(t, simulatedLimit{Soft: 1000 << 20, Hard: 2000 << 20}, s.memoryLimitOf(s.waitRunning("too-much")))
 	s.waitPodEvent("too-much", names.EventShareLimitReduced, "the profile of the node allows 200 %")
-
-	mistyped := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "mistyped"}}
-	mistyped.Spec.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{claimconfig.New(1)}
-	mistyped.Spec.Spec.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memorylimit":"8Gi"}`)
-	_, err := s.client.ResourceV1().ResourceClaimTemplates(s.namespace).Create(s.ctx, mistyped, metav1.CreateOptions{})
-	require.ErrorContains(t, err, "memorylimit: unknown key; memoryLimit is missing")
 	s.delete("burst", "too-much")
 	s.waitGone("burst")
 }

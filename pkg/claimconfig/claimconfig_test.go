@@ -51,7 +51,7 @@ func TestRead(t *testing.T) {
 		`{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memoryLimit":1,"memoryLimit":2}`:  "memoryLimit: duplicate key",
 		`{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memoryLimit":"8Gi","replicas":4}`: "replicas: unknown key",
 		config(`"0"`): amount, config(`"1Ki"`): amount, config(`-1`): amount, config(`"8GiB"`): amount, config(`null`): "is missing",
-		config(`{"a":1}`): amount, config(`["8Gi"]`): amount, config(`true`): amount, config(`1e10`): amount, config(`""`): amount,
+		config(`{"a":1}`): amount, config(`["8Gi"]`): amount, config(`true`): amount, config(`""`): amount,
 		config(`"1e1000000000"`): amount, config(`"1e-1000000000"`): amount, config(`"` + strings.Repeat("9", 5000) + `"`): amount,
 	} {
 		got, err := Read([]resourceapi.DeviceAllocationConfiguration{of(fromClaim, "nic.example.com", "{"), of(fromClaim, names.DriverName, raw)})

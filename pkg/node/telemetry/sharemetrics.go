@@ -21,7 +21,7 @@ var (
 	shareMemoryDesc = prometheus.NewDesc(names.MetricShareAllocatedMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
 	shareLimitDesc = prometheus.NewDesc(names.MetricShareMemoryLimit,
-		"Memory limit of a claim, at least its allocated memory; absent where nothing enforces one.", shareLabels, nil)
+		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
 	shareFractionDesc = prometheus.NewDesc(names.MetricShareAllocatedRatio,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )

@@ -64,6 +64,7 @@ func TestAllocate(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(proc, "7/cgroup"), []byte(lines), 0o600))
 	}
 	address := inv.Hardware("a")[0].PCIAddress
+	require.Equal(t, nvml.SUCCESS, driver.Init())
 	d, ret := driver.DeviceGetHandleByPciBusId(address)
 	require.Equal(t, nvml.SUCCESS, ret)
 	require.Equal(t, nvml.SUCCESS, d.SetMemoryLimits_v1(pod, 0, 2000<<20))

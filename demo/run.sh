@@ -73,6 +73,7 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/sharing-two-gpus           # half of each of two GPUs
   kubectl apply -f demo/sharing-mig                # two pods on one MIG partition
   kubectl apply -f demo/sharing-mps                # two pods side by side, by MPS
+  kubectl apply -f demo/sharing-burst              # a memory limit above the request
   kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica
   kubectl apply -f demo/sharing-nvidia-gpu-shared  # nvidia.com/gpu.shared: 1
   kubectl apply -f demo/sharing-quota              # three shares for a namespace

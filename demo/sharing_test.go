@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -107,6 +108,20 @@ func TestReplicas(t *testing.T) {
 	}
 	assert.Len(t, gpus, 1)
 	assert.NotContains(t, gpus, gpu.OfDevice(first(t, c.ask(nvidia, claim)).Device))
+}
+
+// A GPU has as many pods as their requests fill, whatever their limits are.
+func TestBurst(t *testing.T) {
+	c := newCluster(t, "sharing-burst")
+	claim := template(t, "sharing-burst/sharing-burst.yaml")
+	one := first(t, c.ask(nvidia, claim))
+	assert.Equal(t, one.Device, first(t, c.ask(nvidia, claim)).Device)
+	asked, err := claimconfig.Read([]resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, Requests: claim.Spec.Spec.Devices.Config[0].Requests, DeviceConfiguration: claim.Spec.Spec.Devices.Config[0].DeviceConfiguration,
+	}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 32<<30, asked.Of("gpu"))
+	assert.Nil(t, newCluster(t, "sharing-memory").ask(nvidia, claim), "a profile must allow it")
 }
 
 // Pods fill one partition before another is cut, each with 10 GiB of 40.

@@ -31,7 +31,7 @@ type zone struct {
 var zones = []zone{
 	{name: "names", folders: []string{"api/names"}},
 	{name: "objects", folders: []string{"api/v1beta1"}},
-	{name: "vocabulary", folders: []string{"pkg/allocation", "pkg/durable", "pkg/gpu", "pkg/hook", "pkg/lists", "pkg/serve", "pkg/sleep", "pkg/strict", "pkg/text"}},
+	{name: "vocabulary", folders: []string{"pkg/allocation", "pkg/claimconfig", "pkg/durable", "pkg/gpu", "pkg/hook", "pkg/lists", "pkg/serve", "pkg/sleep", "pkg/strict", "pkg/text"}},
 	{name: "client", folders: []string{"pkg/client"}, may: []string{"objects"}},
 	{name: "hardware", folders: []string{"pkg/hardware"}},
 	{name: "claims", folders: []string{"pkg/claim", "pkg/cdi"}, may: []string{"hardware"}},

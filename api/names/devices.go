@@ -62,7 +62,14 @@ const (
 	AttributeShareUnit = "shareUnit"
 	// AttributeSharingStrategy is how holders take turns: "TimeSlicing" or "MPS".
 	AttributeSharingStrategy = "sharingStrategy"
+	// AttributeMaxMemoryLimitPercent is the largest memory limit of a claim, in percent of what it
+	// requests. It is absent where the limit is the request.
+	AttributeMaxMemoryLimitPercent = "maxMemoryLimitPercent"
 )
+
+// AttributeMemoryLimit is the most memory of a share that a claim can have, if that is more than its part.
+// Only claim status data (a quantity) and container metadata (bytes) have it.
+const AttributeMemoryLimit = "memoryLimit"
 
 // The capacities of devices. Claims consume a part of those of share devices.
 const (

@@ -226,7 +226,7 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{unchanged: true, sharing: {replicas: 2}, extendedResource: {device: GPUReplica}}]", "rules: [{gpus: {vendor: amd}, unchanged: true}, {unchanged: false, mig: {}, xcp: {}}]",
 		"rules: [{xcp: {}}]", "rules: [{xcp: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
 		"rules: [{gpus: {vendor: amd}, xcp: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, extendedResource: {device: Partition, profile: cpx}}]",
-		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, extendedResource: {device: GPUReplica}}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true, maxMemoryLimitPercent: 10000}, extendedResource: {device: GPUReplica}}]",
 		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], units: [Memory, Fraction]}}, extendedResource: {device: Partition, profile: 3g.40gb}}]",
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
 		"rules: [{gpus: {vendor: amd}, extendedResource: {device: Auto}}]", "rules: [{extendedResource: {device: AutoReplica}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
@@ -356,6 +356,10 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{sharing: {wholeGPUs: false, failRequestsGreaterThanOne: true}}]":                noShares,
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb]}}, mig: {mode: Disabled}}]":          "spec.rules[0].sharing: Invalid value: partitions.profiles has MIG profiles, and mig.mode excludes partitions: leave them out",
 		"rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}, mig: {mode: NoPartitions}}]": "spec.rules[0].sharing: Invalid value: partitions.profiles has MIG profiles",
+
+		"rules: [{sharing: {maxMemoryLimitPercent: 99}}]":                                                   "spec.rules[0].sharing.maxMemoryLimitPercent: Invalid value: 99",
+		"rules: [{sharing: {maxMemoryLimitPercent: 10001}}]":                                                "spec.rules[0].sharing.maxMemoryLimitPercent: Invalid value: 10001",
+		"rules: [{sharing: {wholeGPUs: false, partitions: {profiles: [cpx]}, maxMemoryLimitPercent: 200}}]": "spec.rules[0].sharing.maxMemoryLimitPercent: Invalid value: is for shares of whole GPUs, and wholeGPUs is false: leave it out",
 
 		"switch: {drainDeadline: 600}":         "spec.switch.drainDeadline: Invalid value",
 		"switch: {drainDeadline: soon}":        "spec.switch.drainDeadline: Invalid value",

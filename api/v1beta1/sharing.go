@@ -26,6 +26,7 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxMemoryLimitPercent) || self.maxMemoryLimitPercent == 100 || self.wholeGPUs",message="is for shares of whole GPUs, and wholeGPUs is false: leave it out",fieldPath=".maxMemoryLimitPercent"
 type Sharing struct {
 	// WholeGPUs is true if shares of whole GPUs are offered. Default: true. For partitions, see
 	// partitions.
@@ -69,6 +70,14 @@ type Sharing struct {
 	//
 	// +optional
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
+	// MaxMemoryLimitPercent is the largest memory limit that a claim can have of a share of a
+	// whole GPU, in percent of what it requests. Above 100, the limits of a GPU together can
+	// exceed its memory. Default: 100, limits are requests.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=10000
+	MaxMemoryLimitPercent *int32 `json:"maxMemoryLimitPercent,omitempty"`
 	// Partitions are the partitions of which shares are offered. Not with MPS. Default: none.
 	//
 	// +optional

@@ -1248,6 +1248,11 @@ func (in *Sharing) DeepCopyInto(out *Sharing) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MaxMemoryLimitPercent != nil {
+		in, out := &in.MaxMemoryLimitPercent, &out.MaxMemoryLimitPercent
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Partitions != nil {
 		in, out := &in.Partitions, &out.Partitions
 		*out = new(SharedPartitions)

@@ -1,6 +1,7 @@
 package helm_test
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,6 +10,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 )
 
 type (
@@ -186,10 +190,80 @@ func TestEveryShareClassIsChecked(t *testing.T) {
 	require.Equal(t, 8, found)
 }
 
+// TestShareConfigPolicy: what the plugin would refuse in the configuration of a claim or class is refused when
+// it is written. Other drivers' is nobody's business here.
+func TestShareConfigPolicy(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-config-checks")
+	rules := policy.spec.MatchConstraints.ResourceRules
+	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE"}, rules[0].Operations)
+	require.Equal(t, []string{"deviceclasses"}, rules[1].Resources)
+	valid := func(change ...any) object {
+		p := object{"apiVersion": claimconfig.APIVersion, "kind": claimconfig.Kind, "memoryLimit": "8Gi"}
+		for i := 0; i < len(change); i += 2 {
+			if p[change[i].(string)] = change[i+1]; change[i+1] == nil {
+				delete(p, change[i].(string))
+			}
+		}
+		return p
+	}
+	const amount = "memoryLimit must be an amount of at least 1Mi, as in 8Gi"
+	for name, test := range map[string]struct {
+		parameters object
+		want       string
+	}{
+		"a limit":                 {valid(), ""},
+		"in bytes":                {valid("memoryLimit", int64(1<<30)), ""},
+		"with a part":             {valid("memoryLimit", "1.5Gi"), ""},
+		"another version":         {valid("apiVersion", "tranche.dev/v1"), "apiVersion must be tranche.dev/v1beta1"},
+		"another kind":            {valid("apiVersion", "resource.nvidia.com/v1beta1", "kind", "GpuConfig"), "apiVersion must be tranche.dev/v1beta1; kind must be ShareConfig"},
+		"no kind":                 {valid("kind", nil), "kind must be ShareConfig"},
+		"nothing":                 {object{}, "apiVersion must be tranche.dev/v1beta1; kind must be ShareConfig; memoryLimit is missing"},
+		"no limit":                {valid("memoryLimit", nil), "memoryLimit is missing"},
+		"unknown keys":            {valid("replicas", int64(4), "limit", "8Gi"), "limit: unknown key; replicas: unknown key"},
+		"zero":                    {valid("memoryLimit", "0"), amount},
+		"a few bytes":             {valid("memoryLimit", "8"), amount},
+		"negative":                {valid("memoryLimit", "-8Gi"), amount},
+		"no quantity":             {valid("memoryLimit", "8GiB"), amount},
+		"exponents":               {valid("memoryLimit", "1e1000000000"), amount},
+		"an object":               {valid("memoryLimit", object{"a": "8Gi"}), amount},
+		"a list":                  {valid("memoryLimit", list{"8Gi"}), amount},
+		"a number":                {valid("memoryLimit", 1.5), amount},
+		"a kind that is a number": {valid("kind", int64(1)), "kind must be ShareConfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := test.want
+			if want != "" {
+				want = "the configuration for gpu.tranche.dev: " + want
+			}
+			config := list{object{"requests": list{"gpu"}, "opaque": object{"driver": driver, "parameters": test.parameters}}}
+			claim := object{"spec": object{"devices": object{"config": config}}}
+			for kind, made := range map[string]object{"claim": claim, "template": templateOf(claim), "class": {"spec": object{"config": config}}} {
+				require.True(t, policy.concerns(creating(made)), kind)
+				require.Equal(t, want, policy.refusal(creating(made)), kind)
+			}
+			// The plugin says the same.
+			raw, err := json.Marshal(test.parameters)
+			require.NoError(t, err)
+			_, err = claimconfig.Read([]resourceapi.DeviceAllocationConfiguration{{
+				Source:              resourceapi.AllocationConfigSourceClaim,
+				DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: raw}}},
+			}})
+			require.Equal(t, want == "", err == nil, "%v", err)
+		})
+	}
+	typed := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Config: []resourceapi.DeviceClaimConfiguration{claimconfig.New(8192)}}}}
+	require.True(t, policy.concerns(creating(typed)))
+	require.Empty(t, policy.refusal(creating(typed)))
+	for name, config := range map[string]list{"none": {}, "another driver's": {object{"opaque": object{"driver": "gpu.nvidia.com", "parameters": object{}}}}, "not opaque": {object{}}} {
+		require.False(t, policy.concerns(creating(object{"spec": object{"devices": object{"config": config}}})), name)
+	}
+}
+
 func TestSharePolicyOff(t *testing.T) {
 	for _, set := range []string{"shareAmountChecks.enabled=false", "deviceClasses.enabled=false"} {
 		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", set))) {
 			require.NotContains(t, p.Name, "share-amount-checks", set)
+			require.NotContains(t, p.Name, "share-config-checks", set)
 		}
 	}
 }

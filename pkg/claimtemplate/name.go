@@ -29,6 +29,8 @@ type Request struct {
 	Vendor gpu.Vendor
 	// Fraction is in thousandths of a GPU, Memory in MiB. Both are 0 for a whole GPU.
 	Fraction, Memory int64
+	// Limit is the memory limit of a share by memory in MiB. 0 means the amount.
+	Limit int64
 	// Compute limits a share to a percentage of the multiprocessors. 0 means no limit.
 	Compute int64
 	// Count is the number of GPUs.
@@ -59,7 +61,7 @@ const (
 )
 
 var (
-	amount = regexp.MustCompile(`^tranche-(amd-)?(?:gpu|fraction-([0-9]+)|memory-([0-9]+)mi)(?:-compute-([0-9]+))?(?:-x([0-9]+))?(-mps)?$`)
+	amount = regexp.MustCompile(`^tranche-(amd-)?(?:gpu|fraction-([0-9]+)|memory-([0-9]+)mi(?:-limit-([0-9]+)mi)?)(?:-compute-([0-9]+))?(?:-x([0-9]+))?(-mps)?$`)
 	value  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 )
 
@@ -73,14 +75,14 @@ func Parse(name string) (*Request, error) {
 	if found == nil {
 		return nil, fmt.Errorf("template %s: the name has no amount, as in tranche-fraction-500 or tranche-memory-2000mi", name)
 	}
-	r := &Request{Vendor: gpu.NVIDIA, Count: 1, MPS: found[6] != ""}
+	r := &Request{Vendor: gpu.NVIDIA, Count: 1, MPS: found[7] != ""}
 	if found[1] != "" {
 		r.Vendor = gpu.AMD
 	}
 	for _, number := range []struct {
 		text string
 		to   *int64
-	}{{found[2], &r.Fraction}, {found[3], &r.Memory}, {found[4], &r.Compute}, {found[5], &r.Count}} {
+	}{{found[2], &r.Fraction}, {found[3], &r.Memory}, {found[4], &r.Limit}, {found[5], &r.Compute}, {found[6], &r.Count}} {
 		if number.text == "" {
 			continue
 		}
@@ -109,7 +111,7 @@ func (r *Request) check() error {
 		what  string
 		value int64
 		most  int64
-	}{{"fraction", r.Fraction, gpu.WholeFraction}, {"memory", r.Memory, MostMemory}, {"compute", r.Compute, gpu.WholeCompute}} {
+	}{{"fraction", r.Fraction, gpu.WholeFraction}, {"memory", r.Memory, MostMemory}, {"limit", r.Limit, MostMemory}, {"compute", r.Compute, gpu.WholeCompute}} {
 		if n.value < 0 || n.value > n.most {
 			return fmt.Errorf("%s is %d, and it must be from 1 to %d", n.what, n.value, n.most)
 		}
@@ -117,6 +119,8 @@ func (r *Request) check() error {
 	switch {
 	case r.Count < 1 || r.Count > MostDevices:
 		return fmt.Errorf("the number of GPUs is %d, and it must be from 1 to %d", r.Count, MostDevices)
+	case r.Limit != 0 && r.Limit <= r.Memory:
+		return errors.New("the memory limit must be above the amount")
 	case r.Compute != 0 && (!share || r.Vendor != gpu.NVIDIA):
 		return errors.New("compute can be limited only for shares of NVIDIA GPUs")
 	case r.MPS && (!share || r.Vendor != gpu.NVIDIA || r.Count > 1):
@@ -145,6 +149,9 @@ func (r *Request) String() string {
 		fmt.Fprintf(&b, "fraction-%d", r.Fraction)
 	case r.Memory != 0:
 		fmt.Fprintf(&b, "memory-%dmi", r.Memory)
+		if r.Limit != 0 {
+			fmt.Fprintf(&b, "-limit-%dmi", r.Limit)
+		}
 	default:
 		b.WriteString("gpu")
 	}

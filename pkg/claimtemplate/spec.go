@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -50,6 +51,9 @@ func (r *Request) Spec() resourceapi.ResourceClaimSpec {
 			Requests:          []string{requestName},
 			DistinctAttribute: ptr.To(resourceapi.FullyQualifiedName(names.DriverName + "/" + names.AttributeUUID)),
 		}}
+	}
+	if r.Limit != 0 {
+		devices.Config = []resourceapi.DeviceClaimConfiguration{claimconfig.New(r.Limit)}
 	}
 	return resourceapi.ResourceClaimSpec{Devices: devices}
 }

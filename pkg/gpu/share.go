@@ -53,6 +53,8 @@ const (
 	WholeFraction = 1000
 	// WholeCompute is all of the compute units, in percent.
 	WholeCompute = 100
+	// LimitIsRequest is the limit of a share that is what its claim requests, in percent.
+	LimitIsRequest = 100
 )
 
 // MaxMPSClients is how many clients an MPS server takes from Volta on, before CUDA
@@ -76,6 +78,9 @@ type Sharing struct {
 	// ExclusiveProcess keeps processes that bypass the MPS daemon off the GPU, by
 	// NVIDIA's compute mode of that name. For MPS only.
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
+	// MaxMemoryLimitPercent is the largest memory limit of a claim, in percent of its amount; zero:
+	// the limit is the amount.
+	MaxMemoryLimitPercent int `json:"maxMemoryLimitPercent,omitempty"`
 	// Limits is set where holders are kept to their memory by an MPS daemon, which
 	// was seen to work.
 	Limits bool `json:"limits,omitempty"`
@@ -85,8 +90,16 @@ type Sharing struct {
 }
 
 // MemoryLimit is what a control group may have of a GPU's memory, and what it uses of it, in bytes.
-// Without a limit, both may be zero.
-type MemoryLimit struct{ Bytes, Used int64 }
+// Without a limit, all may be zero.
+type MemoryLimit struct {
+	// Guaranteed is the amount above which allocations may fail although Bytes allows them.
+	Guaranteed int64
+	Bytes      int64
+	Used       int64
+}
+
+// Burst reports whether claims can have more memory of the share than they request.
+func (s Sharing) Burst() bool { return s.MaxMemoryLimitPercent > LimitIsRequest }
 
 // Share makes of a placement a device that several claims hold at once, each a
 // part of it.

@@ -99,10 +99,10 @@ type Driver interface {
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 
 	// SetMemoryLimit limits the memory of the GPU that the processes of a control group, and of
-	// those below it, have together, and reads the limit back. Zero bytes: no limit. group is
-	// the folder of the group, as this process sees it. It fails with gpu.ErrNotSupported if
-	// nothing on the machine limits the GPU's memory.
-	SetMemoryLimit(ctx context.Context, pciAddress, group string, bytes int64) error
+	// those below it, have together, and reads the limit back. limit.Used does not count; the zero
+	// limit: none. group is the folder of the group, as this process sees it. It fails with
+	// gpu.ErrNotSupported if nothing on the machine limits the GPU's memory.
+	SetMemoryLimit(ctx context.Context, pciAddress, group string, limit gpu.MemoryLimit) error
 	// MemoryLimit reads the limit of a control group.
 	MemoryLimit(ctx context.Context, pciAddress, group string) (gpu.MemoryLimit, error)
 
@@ -152,7 +152,7 @@ func (Basic) SetTimeSlice(context.Context, string, gpu.TimeSlice) error { return
 func (Basic) SetComputeMode(context.Context, string, string) error { return nil }
 
 // SetMemoryLimit implements Driver.
-func (Basic) SetMemoryLimit(_ context.Context, pciAddress, _ string, _ int64) error {
+func (Basic) SetMemoryLimit(_ context.Context, pciAddress, _ string, _ gpu.MemoryLimit) error {
 	return lacks(pciAddress, "limit of memory by control group")
 }
 

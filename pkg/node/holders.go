@@ -93,6 +93,9 @@ func (c *claims) partOf(of ledger.ClaimRef, d ledger.Device) string {
 	if d.Amount.Fraction > 0 {
 		amount = fmt.Sprint(float64(d.Amount.Fraction) / gpu.WholeFraction)
 	}
+	if d.MemoryLimit > 0 {
+		amount += fmt.Sprintf(", limit %d MiB", d.MemoryLimit/gpu.MiB)
+	}
 	if daemon := c.shares.Serves(of, d); daemon != "" {
 		amount += ", MPS daemon " + daemon
 	}

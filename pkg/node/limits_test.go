@@ -21,6 +21,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hook"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -95,16 +96,25 @@ func (m *machine) startsWithin(patience time.Duration, h *cdispecs.Hook, pod typ
 	return hook.Run(ctx, h.Args[1:], strings.NewReader(`{"pid":4711}`), proc)
 }
 
-// limitOf is the limit of a pod on the first GPU in MiB, 0 for none.
+// limitOf is the limit of a pod on the first GPU in MiB, 0 for none, guaranteedOf what it is guaranteed.
 func (m *machine) limitOf(pod types.UID) uint64 {
+	m.t.Helper()
+	if limit := m.memoryLimit(pod); limit.Hard != nvml.DEVICE_MEMORY_LIMIT_MAX {
+		return limit.Hard >> 20
+	}
+	return 0
+}
+
+func (m *machine) guaranteedOf(pod types.UID) uint64 {
+	m.t.Helper()
+	return m.memoryLimit(pod).Soft >> 20
+}
+
+func (m *machine) memoryLimit(pod types.UID) nvstate.MemoryLimit {
 	m.t.Helper()
 	st, err := nvstate.Store(m.simulated.Root).Read()
 	require.NoError(m.t, err)
-	limit := st.GPUs[0].MemoryLimits[filepath.Join(m.config.CgroupRoot, "kubepods/burstable/pod"+string(pod))]
-	if limit.Hard == nvml.DEVICE_MEMORY_LIMIT_MAX {
-		return 0
-	}
-	return limit.Hard >> 20
+	return st.GPUs[0].MemoryLimits[filepath.Join(m.config.CgroupRoot, "kubepods/burstable/pod"+string(pod))]
 }
 
 // The shares of a GPU whose driver limits memory are published so, need no MPS, and their pods get their
@@ -148,6 +158,31 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 	require.Empty(t, k.unprepare(nodetest.ClaimOf("a", memory0)))
 	require.Eventually(t, func() bool { return m.limitOf(webPod) == 0 }, nodetest.Patience, nodetest.Tick, "the pod has no share any more")
 	require.ErrorContains(t, m.starts(hooks[0], webPod, "main"), "claim a is not prepared on this node")
+}
+
+// A claim can have more than it requests, as far as the profile allows. It is told what it has, and nothing is
+// guaranteed any more once it is released.
+func TestBurst(t *testing.T) {
+	m := limitedMachine(t)
+	m.profile("{sharing: {maxMemoryLimitPercent: 150}}")
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := m.reserved("a", memory0)
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: claimconfig.New(4000).DeviceConfiguration,
+	}}
+	_, err := m.api.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	k.mustPrepare(c)
+	assert.EqualValues(t, 3000<<20, m.record("a").Devices[0].MemoryLimit)
+	assert.Contains(t, string(nodetest.AwaitStatus(t, m.api, c, metav1.ConditionTrue).Data.Raw), `"memoryLimit":"3000Mi"`)
+	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", names.EventShareLimitReduced, "is 3000 MiB, not the 4000 MiB of its configuration: the profile of the node allows 150 % of the request")
+	require.NoError(t, m.starts(m.hooks("a")[0], webPod, "main"))
+	assert.EqualValues(t, 3000, m.limitOf(webPod))
+	assert.EqualValues(t, 2000, m.guaranteedOf(webPod))
+	require.Empty(t, k.unprepare(c))
+	assert.Zero(t, m.guaranteedOf(webPod), "at once, while the pod's control group exists")
+	assert.Zero(t, m.limitOf(webPod))
 }
 
 // forgetLimits removes the limits of all groups.

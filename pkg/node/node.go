@@ -183,7 +183,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
 	driver := kubelet.New(kubelet.Config{
-		Claims: p.claims.Manager, GPUs: p.gpus, Publisher: slices, Metrics: p.metrics, Daemons: p.claims.daemons,
+		Claims: p.claims.Manager, GPUs: p.gpus, Publisher: slices, Metrics: p.metrics, Daemons: p.claims.daemons, Limiter: p.claims.limiter,
 		Status: telemetry.NewClaimStatus(p.client), Follower: p.follow, Failures: p.monitor, Stop: p.stop,
 	})
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)

@@ -39,6 +39,8 @@ func TestSettingsOfARule(t *testing.T) {
 		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
 		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
 		"one client":         {"{sharing: {failRequestsGreaterThanOne: true}}", h100, func(c *Desired) { c.FailRequestsGreaterThanOne = true }},
+		"limits":             {"{sharing: {maxMemoryLimitPercent: 150}}", h100, func(c *Desired) { c.MaxMemoryLimitPercent = 150 }},
+		"limits by default":  {"{sharing: {maxMemoryLimitPercent: 100}}", h100, func(*Desired) {}},
 		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Desired) { c.TimeSlice = gpu.LongSlice }},
 		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Desired) { c.TimeSlice = gpu.DefaultSlice }},
 		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {
@@ -145,6 +147,9 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"time slice":         {"{sharing: {timeSlice: Longest}}", `sharing.timeSlice: is "Longest", it can be Default, Short, Medium or Long`},
 		"time slice of MPS":  {"{sharing: {strategy: MPS, timeSlice: Long}}", "sharing.timeSlice: is for strategy TimeSlicing only"},
 		"time slice on AMD":  {"{gpus: {vendor: amd}, sharing: {timeSlice: Long}}", "sharing.timeSlice: cannot be set on AMD's GPUs"},
+		"limits below":       {"{sharing: {maxMemoryLimitPercent: 99}}", "sharing.maxMemoryLimitPercent: is 99, it can be 100 to 10000"},
+		"limits above":       {"{sharing: {maxMemoryLimitPercent: 10001}}", "sharing.maxMemoryLimitPercent: is 10001, it can be 100 to 10000"},
+		"limits of none":     {"{sharing: {wholeGPUs: false, maxMemoryLimitPercent: 200}}", "sharing.maxMemoryLimitPercent: is for shares of whole GPUs, and wholeGPUs is false: leave it out"},
 		"exclusive":          {"{sharing: {exclusiveProcess: true}}", "sharing.exclusiveProcess: is for strategy MPS only"},
 		"plus variant":       {"{sharing: {partitions: {profiles: [1g.10gb+me]}}}", "sharing.partitions.profiles[0]: is 1g.10gb+me: partitions with extra engines are not shared; share those of 1g.10gb"},
 		"gfx variant":        {"{sharing: {partitions: {profiles: [1g.24gb+gfx]}}}", "partitions.profiles[0]: is 1g.24gb+gfx: partitions with extra engines"},

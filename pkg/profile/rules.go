@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
@@ -16,6 +18,8 @@ const (
 	maxReplicas = gpu.WholeFraction
 	// maxClients is the largest number of clients of a GPU, more than any GPU can run.
 	maxClients = 1000
+	// maxLimitPercent is the largest maxMemoryLimitPercent: a share of a hundredth can have the whole GPU.
+	maxLimitPercent = 10000
 )
 
 func rules(problems *strict.Problems, profile string, in []v1beta1.Rule) []rule {
@@ -80,6 +84,7 @@ func (c *compiler) sharing(path string, s *v1beta1.Sharing, g *Desired) {
 	}
 	c.numbers(path, s, g)
 	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
+	c.memoryLimit(strict.Key(path, "maxMemoryLimitPercent"), s.MaxMemoryLimitPercent, g)
 	g.FailRequestsGreaterThanOne = s.FailRequestsGreaterThanOne
 	g.ExclusiveProcess = s.ExclusiveProcess
 	if s.ExclusiveProcess && g.Strategy != gpu.MPS {
@@ -113,6 +118,18 @@ func (c *compiler) numbers(path string, s *v1beta1.Sharing, g *Desired) {
 		c.Add(strict.Key(path, "maxClients"), "is %d, and there are %d replicas: each takes a client", *n, g.Replicas)
 	default:
 		g.MaxClients = int(*n)
+	}
+}
+
+func (c *compiler) memoryLimit(path string, percent *int32, g *Desired) {
+	switch most := ptr.Deref(percent, gpu.LimitIsRequest); {
+	case most < gpu.LimitIsRequest || most > maxLimitPercent:
+		c.Add(path, "is %d, it can be %d to %d", most, gpu.LimitIsRequest, maxLimitPercent)
+	case most == gpu.LimitIsRequest:
+	case !g.Shared:
+		c.Add(path, "is for shares of whole GPUs, and wholeGPUs is false: leave it out")
+	default:
+		g.MaxMemoryLimitPercent = int(most)
 	}
 }
 

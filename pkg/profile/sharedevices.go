@@ -76,6 +76,9 @@ func ofWhole(g *gpu.GPU, c Desired, limits bool) ([]gpu.Placement, error) {
 	// With time-slicing, one of both is enough: without a daemon, the errors of one claim do not reach others.
 	needsMPS := c.Strategy == gpu.MPS || !sharing.KernelLimits
 	sharing.Limits = limits && needsMPS && g.Vendor == gpu.NVIDIA && base.Memory > 0
+	if !sharing.KernelLimits && !sharing.Limits {
+		sharing.MaxMemoryLimitPercent = 0 // nothing limits memory
+	}
 	if g.Vendor != gpu.NVIDIA {
 		sharing.TimeSlice = "" // other vendors have no such setting
 	}

@@ -13,6 +13,9 @@ import (
 func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
 	m.setString(names.AttributeShareUnit, string(p.Share.By))
 	m.setString(names.AttributeSharingStrategy, string(p.Share.Strategy))
+	if p.Share.Burst() {
+		m.setInt(names.AttributeMaxMemoryLimitPercent, int64(p.Share.MaxMemoryLimitPercent))
+	}
 	m.setCut(g, p.Base())
 }
 

@@ -187,3 +187,16 @@ func TestFractionsStayWhatTheyAre(t *testing.T) {
 		assert.Zero(t, d.Capacity["fraction"].RequestPolicy.Default.Cmp(resource.MustParse(want)), want)
 	}
 }
+
+// Whoever insists on a limit above the request selects it.
+func TestLimitsAboveRequests(t *testing.T) {
+	allowed := everyShare("3g.40gb")
+	allowed.MaxMemoryLimitPercent = 250
+	plain := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), everyShare("3g.40gb"))
+	burst := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), allowed)
+	for _, suffix := range []string{"-memory-share", "-fraction-share"} {
+		assert.EqualValues(t, 250, *deviceNamed(t, burst, suffix).Attributes[names.AttributeMaxMemoryLimitPercent].IntValue)
+		assert.NotContains(t, deviceNamed(t, plain, suffix).Attributes, resourceapi.QualifiedName(names.AttributeMaxMemoryLimitPercent))
+	}
+	assert.NotContains(t, deviceNamed(t, burst, "-mig-3g-40gb-4-memory-share").Attributes, resourceapi.QualifiedName(names.AttributeMaxMemoryLimitPercent), "nothing limits its memory")
+}

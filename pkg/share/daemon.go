@@ -100,10 +100,10 @@ func limitsOf(h claim.Holder) []limit {
 		}
 		i := slices.IndexFunc(limits, func(l limit) bool { return l.gpu == d.Placement.GPU })
 		if i < 0 {
-			limits = append(limits, limit{d.Placement.GPU, d.UUID, d.Amount.Memory, d.Amount.Compute})
+			limits = append(limits, limit{d.Placement.GPU, d.UUID, d.MemoryMost(), d.Amount.Compute})
 			continue
 		}
-		limits[i].memory += d.Amount.Memory
+		limits[i].memory += d.MemoryMost()
 		if limits[i].compute == 0 || d.Amount.Compute == 0 {
 			limits[i].compute = 0
 		} else {

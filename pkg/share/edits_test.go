@@ -34,6 +34,7 @@ func TestEdits(t *testing.T) {
 		"AMD":                 {[]ledger.Device{ofPartition(gpu.TypeXCP)}, part("0.25"), ""},
 		"half, with limit":    {[]ledger.Device{device(0, limited, half)}, append(part("0.50"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M"), "/mps/uid-a"},
 		"2000 MiB":            {[]ledger.Device{device(0, limited, percent(0))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M"), "/mps/uid-a"},
+		"limit above request": {[]ledger.Device{limitedTo(40, device(0, limited, memory(20)))}, append(part("0.25"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M"), "/mps/uid-a"},
 		"compute":             {[]ledger.Device{device(0, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
 		"by MPS":              {[]ledger.Device{device(0, byMPS, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/gpu-0000-01-00-0"},
 		"two GPUs":            {[]ledger.Device{device(0, limited, half), device(1, limited, half)}, append(part("0.50"), pipe), "/mps/uid-a"},

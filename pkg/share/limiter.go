@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -79,10 +80,10 @@ type of struct {
 
 // limitSet is a limit that was set.
 type limitSet struct {
-	// bytes were requested, read is what the driver has made of them, used what it last counted.
-	bytes, read, used int64
-	group             string
-	loadID            string
+	// asked is what was set, now what the driver has made of it, with what it last counted.
+	asked, now gpu.MemoryLimit
+	group      string
+	loadID     string
 }
 
 type trial struct {
@@ -100,7 +101,7 @@ func NewLimiter(c LimiterConfig) *Limiter {
 type part struct {
 	of
 	name, namespace string
-	bytes           int64
+	gpu.MemoryLimit
 }
 
 func (p part) String() string {
@@ -121,11 +122,14 @@ func partsOf(records []ledger.Record) []part {
 				continue
 			}
 			for _, pod := range r.Pods {
-				p := part{of{pod.UID, d.Placement.GPU}, pod.Name, r.Claim.Namespace, d.Amount.Memory / int64(len(r.Pods))}
-				if i := slices.IndexFunc(parts, func(q part) bool { return q.of == p.of }); i >= 0 {
-					parts[i].bytes += p.bytes
-				} else {
-					parts = append(parts, p)
+				p := part{of: of{pod.UID, d.Placement.GPU}, name: pod.Name, namespace: r.Claim.Namespace}
+				i := slices.IndexFunc(parts, func(q part) bool { return q.of == p.of })
+				if i < 0 {
+					i, parts = len(parts), append(parts, p)
+				}
+				parts[i].Bytes += d.MemoryMost() / int64(len(r.Pods))
+				if d.Placement.Share.Burst() { // elsewhere nobody has more than is guaranteed
+					parts[i].Guaranteed += d.Amount.Memory / int64(len(r.Pods))
 				}
 			}
 		}
@@ -155,7 +159,7 @@ func (l *Limiter) Limit(ctx context.Context, r hook.Request) error {
 		return err
 	}
 	mine := ofGPU(uid)
-	if mine < 0 || parts[mine].bytes < 1 {
+	if mine < 0 || parts[mine].Bytes < 1 {
 		return fmt.Errorf("claim %s has no memory of %s for pod %s", record.Claim, device.Name, uid)
 	}
 	return l.apply(ctx, parts[mine], filepath.Join(l.Groups, pod))
@@ -212,7 +216,7 @@ func (l *Limiter) isSet(p part) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	set, known := l.set[p.of]
-	return known && set.bytes <= p.bytes && set.loadID == l.LoadID(p.gpu)
+	return known && set.asked.Bytes <= p.Bytes && set.loadID == l.LoadID(p.gpu)
 }
 
 // apply sets the limit of a pod, and remembers what the driver has made of it.
@@ -224,17 +228,17 @@ func (l *Limiter) apply(ctx context.Context, p part, group string) error {
 		return err
 	}
 	loadID := l.LoadID(p.gpu)
-	if err := driver.SetMemoryLimit(ctx, p.gpu, group, p.bytes); err != nil {
+	if err := driver.SetMemoryLimit(ctx, p.gpu, group, p.MemoryLimit); err != nil {
 		return err
 	}
 	now, err := driver.MemoryLimit(ctx, p.gpu, group)
 	if err != nil {
 		return err
 	}
-	klog.FromContext(ctx).V(2).Info("Limited the memory of a pod", "pod", klog.KRef(p.namespace, p.name), "gpu", gpu.NameOf(p.gpu), "bytes", p.bytes, "group", group)
+	klog.FromContext(ctx).V(2).Info("Limited the memory of a pod", "pod", klog.KRef(p.namespace, p.name), "gpu", gpu.NameOf(p.gpu), "bytes", p.Bytes, "guaranteed", p.Guaranteed, "group", group)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set[p.of] = limitSet{p.bytes, now.Bytes, now.Used, group, loadID}
+	l.set[p.of] = limitSet{p.MemoryLimit, now, group, loadID}
 	return nil
 }
 
@@ -244,7 +248,7 @@ func (l *Limiter) Used(pod types.UID, pciAddress string) (int64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	set, limited := l.set[of{pod, pciAddress}]
-	return set.used, limited
+	return set.now.Used, limited
 }
 
 // Check compares the limits of all pods with what the driver reports, and sets those that are missing or
@@ -267,7 +271,19 @@ func (l *Limiter) Check(ctx context.Context) {
 			l.report(ctx, p, l.check(ctx, p, group))
 		}
 	}
-	l.forget(ctx, parts, groups)
+	l.forget(ctx, parts, func(o of) bool { return groups[o.pod] == "" })
+}
+
+// Released removes the limits of pods whose claims were released. Their control groups still exist, and the
+// driver would keep what it guarantees to a group that is removed.
+func (l *Limiter) Released(ctx context.Context) {
+	l.mu.Lock()
+	idle := len(l.set) == 0
+	l.mu.Unlock()
+	if !idle {
+		ctx := context.WithoutCancel(ctx)
+		l.forget(ctx, partsOf(l.Records(ctx)), func(of) bool { return false })
+	}
 }
 
 // restoredError says that somebody else has changed a limit, which was set again.
@@ -298,10 +314,10 @@ func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	loadID := l.LoadID(p.gpu)
 	l.mu.Lock()
 	before := l.set[p.of]
-	ours := before.bytes == p.bytes && before.group == group && before.loadID == loadID
-	isAsSet := ours && now.Bytes == before.read
+	ours := before.asked == p.MemoryLimit && before.group == group && before.loadID == loadID
+	isAsSet := ours && now.Bytes == before.now.Bytes && now.Guaranteed == before.now.Guaranteed
 	if isAsSet {
-		before.used = now.Used
+		before.now = now
 		l.set[p.of] = before
 	}
 	l.mu.Unlock()
@@ -334,30 +350,29 @@ func (l *Limiter) report(ctx context.Context, p part, err error) {
 	l.mu.Unlock()
 	if text != "" && before != text {
 		l.Metrics.Finding(names.EventShareLimitFailed, err)
-		l.Events.Warn(ctx, names.EventShareLimitFailed, fmt.Sprintf("The memory limit of %s, %d MiB, is not in force, which is retried: %s", p, p.bytes/gpu.MiB, text))
+		l.Events.Warn(ctx, names.EventShareLimitFailed, fmt.Sprintf("The memory limit of %s, %d MiB, is not in force, which is retried: %s", p, p.Bytes/gpu.MiB, text))
 	}
 }
 
-// forget removes the limits of pods that have no share any more.
-func (l *Limiter) forget(ctx context.Context, parts []part, groups map[types.UID]string) {
+// forget removes the limits of pods that have no share any more, or are gone.
+func (l *Limiter) forget(ctx context.Context, parts []part, isGone func(of) bool) {
 	l.mu.Lock()
-	var gone []of
-	for o := range l.set {
-		if groups[o.pod] == "" || !slices.ContainsFunc(parts, func(p part) bool { return p.of == o }) {
-			gone = append(gone, o)
+	gone := map[of]string{}
+	for o, set := range l.set {
+		if isGone(o) || !slices.ContainsFunc(parts, func(p part) bool { return p.of == o }) {
+			gone[o] = set.group
 			delete(l.set, o)
 			delete(l.told, o)
 		}
 	}
 	l.mu.Unlock()
-	for _, o := range gone {
-		group := groups[o.pod]
+	for o, group := range gone {
 		driver, err := l.Driver(o.gpu)
-		if group == "" || err != nil {
+		if _, gone := os.Stat(group); err != nil || gone != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, limitTimeout)
-		if err := driver.SetMemoryLimit(ctx, o.gpu, group, 0); err != nil {
+		if err := driver.SetMemoryLimit(ctx, o.gpu, group, gpu.MemoryLimit{}); err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot remove the limit of a pod, which ends with its control group", "podUID", o.pod, "gpu", gpu.NameOf(o.gpu), "err", err)
 		}
 		cancel()

@@ -36,25 +36,30 @@ type limiting struct {
 	hardware.Driver
 	mu     sync.Mutex
 	limits map[string]int64
-	used   map[string]int64
-	err    error
-	tried  int
+	// soft is what is guaranteed.
+	soft  map[string]int64
+	used  map[string]int64
+	err   error
+	tried int
 }
 
 func key(pciAddress, group string) string { return pciAddress + " " + filepath.Base(group) }
 
-func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, bytes int64) error {
+func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, limit gpu.MemoryLimit) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tried++
 	if d.err != nil {
 		return d.err
 	}
-	if d.used[key(pciAddress, group)] > bytes && bytes > 0 {
+	if d.used[key(pciAddress, group)] > limit.Bytes && limit.Bytes > 0 {
 		return errors.New("it uses more")
 	}
-	if d.limits[key(pciAddress, group)] = bytes; bytes == 0 {
+	if d.limits[key(pciAddress, group)] = limit.Bytes; limit.Bytes == 0 {
 		delete(d.limits, key(pciAddress, group))
+	}
+	if d.soft[key(pciAddress, group)] = limit.Guaranteed; limit.Guaranteed == 0 {
+		delete(d.soft, key(pciAddress, group))
 	}
 	return nil
 }
@@ -62,7 +67,7 @@ func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, b
 func (d *limiting) MemoryLimit(_ context.Context, pciAddress, group string) (gpu.MemoryLimit, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return gpu.MemoryLimit{Bytes: d.limits[key(pciAddress, group)], Used: d.used[key(pciAddress, group)]}, d.err
+	return gpu.MemoryLimit{Guaranteed: d.soft[key(pciAddress, group)], Bytes: d.limits[key(pciAddress, group)], Used: d.used[key(pciAddress, group)]}, d.err
 }
 
 // limits is a node with a Limiter.
@@ -80,7 +85,7 @@ type limits struct {
 
 func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
 	t.Helper()
-	l := &limits{t: t, driver: &limiting{limits: map[string]int64{}, used: map[string]int64{}}, loadID: "load", api: fake.NewClientset()}
+	l := &limits{t: t, driver: &limiting{limits: map[string]int64{}, soft: map[string]int64{}, used: map[string]int64{}}, loadID: "load", api: fake.NewClientset()}
 	var err error
 	l.events, err = telemetry.OpenEvents(t.Context(), l.api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
 	require.NoError(t, err)
@@ -150,6 +155,40 @@ func TestLimit(t *testing.T) {
 	require.NoError(t, l.start("b", first, web, "side"), "another claim of the pod")
 	want[webOn0] = 4 << 10
 	assert.Equal(t, want, l.inForce())
+}
+
+// Where pods can have more than they request, each is guaranteed its request, until its claim is released.
+func TestBurst(t *testing.T) {
+	l := newLimits(t)
+	burst := byKernel
+	burst.MaxMemoryLimitPercent = 200
+	more, plain := device(0, burst, memory(2)), device(0, burst, memory(1))
+	more.MemoryLimit = 4 * gib
+	l.holds("a", []types.UID{web}, more)
+	l.holds("b", []types.UID{batch}, plain)
+	require.NoError(t, l.start("a", more, web, "c"))
+	require.NoError(t, l.start("b", plain, batch, "c"))
+	assert.Equal(t, map[string]int64{webOn0: 4 << 10, batchOn0: 1 << 10}, l.inForce())
+	assert.Equal(t, map[string]int64{webOn0: 2 * gib, batchOn0: gib}, l.driver.soft)
+
+	delete(l.driver.soft, webOn0)
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 2 * gib, batchOn0: gib}, l.driver.soft, "set again")
+	l.joins = own
+	require.NoError(t, l.start("a", more, own, "c"))
+	assert.EqualValues(t, gib, l.driver.soft[webOn0], "divided among the pods of the claim")
+	assert.EqualValues(t, 2*gib, l.driver.limits[webOn0])
+
+	l.records = l.records[1:]
+	l.Released(t.Context())
+	assert.Equal(t, map[string]int64{batchOn0: gib}, l.driver.soft, "while the control group exists")
+	assert.Equal(t, map[string]int64{batchOn0: 1 << 10}, l.inForce())
+	l.records = nil
+	l.Released(t.Context())
+	assert.Empty(t, l.driver.soft)
+	tried := l.driver.tried
+	l.Released(t.Context())
+	assert.Equal(t, tried, l.driver.tried)
 }
 
 // Nothing but the ledger says who may have what.

@@ -56,10 +56,10 @@ func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
 	if own == "" {
 		return fmt.Errorf("the control group of the plugin's own pod (UID %q) is not in %s: is cgroup v2 mounted there?", l.OwnPod, l.Groups)
 	}
-	if err := driver.SetMemoryLimit(ctx, g.PCIAddress, own, g.Memory); err != nil {
+	if err := driver.SetMemoryLimit(ctx, g.PCIAddress, own, gpu.MemoryLimit{Bytes: g.Memory}); err != nil {
 		return err
 	}
-	return driver.SetMemoryLimit(ctx, g.PCIAddress, own, 0)
+	return driver.SetMemoryLimit(ctx, g.PCIAddress, own, gpu.MemoryLimit{})
 }
 
 // WhyNot says why the kernel driver does not limit the memory of pods, by the last trials, of the first

@@ -138,6 +138,12 @@ func device(n int, s gpu.Sharing, amount gpu.Amount) ledger.Device {
 	return ledger.Device{Name: p.Name(), Placement: p, ShareID: types.UID(fmt.Sprint("share-", n, amount)), Amount: &amount, UUID: fmt.Sprint("GPU-", n), LoadID: "boot-1"}
 }
 
+// limitedTo gives a share a limit above its request.
+func limitedTo(gibs int64, d ledger.Device) ledger.Device {
+	d.MemoryLimit = gibs * gib
+	return d
+}
+
 func ofPartition(t gpu.Type) ledger.Device {
 	p := gpu.ShareOf(gpu.Placement{GPU: address(0), Type: t, Profile: "p", Memory: 40 * gib}, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing})
 	return ledger.Device{Name: p.Name(), Placement: p, Amount: &gpu.Amount{Memory: 10 * gib}, UUID: "MIG-1"}
@@ -247,6 +253,7 @@ func TestDaemonOfAClaim(t *testing.T) {
 		want    mps.Spec
 	}{
 		"memory":              {[]ledger.Device{device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}}},
+		"limit above request": {[]ledger.Device{limitedTo(3, device(0, limited, memory(2)))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}}},
 		"fraction":            {[]ledger.Device{device(0, limited, gpu.Amount{Fraction: 500, Memory: 40 * gib})}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 40 * gib}}}},
 		"compute":             {[]ledger.Device{device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
 		"two GPUs":            {[]ledger.Device{device(1, limited, compute(1, 30)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}, {UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},

@@ -260,6 +260,9 @@ func describe(c profile.Desired) string {
 		if c.TimeSlice != "" {
 			parts = append(parts, "time slices "+string(c.TimeSlice))
 		}
+		if c.Burst() {
+			parts = append(parts, fmt.Sprintf("memory limits up to %d %% of requests", c.MaxMemoryLimitPercent))
+		}
 		switch {
 		case c.KernelLimits:
 			parts = append(parts, "memory of whole GPUs limited by the kernel driver")

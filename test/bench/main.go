@@ -16,9 +16,9 @@ import (
 
 // programs are what is measured.
 type programs struct {
-	// plugin is the program to measure, hook the one for CDI hooks that comes with it, driver the
-	// simulated driver, and libraries the folder of its libraries.
-	plugin, hook, driver, libraries string
+	// plugin is the program to measure, hook the one for CDI hooks and limitHook that for memory limits
+	// that come with it, driver the simulated driver, and libraries the folder of its libraries.
+	plugin, hook, limitHook, driver, libraries string
 }
 
 // bench is what the figures are measured with.
@@ -40,6 +40,7 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 		b.churnFigures(),
 		b.amdFigures(ctx),
 		b.shareFigures(),
+		b.limitHookFigures(),
 		b.daemonFigures(),
 		b.usageFigures(),
 		b.pluginFigures(ctx),
@@ -53,6 +54,7 @@ func main() {
 	b := &bench{}
 	flag.StringVar(&b.plugin, "plugin", "bin/tranche-kubelet-plugin", "the kubelet plugin, as make build leaves it")
 	flag.StringVar(&b.hook, "hook", "bin/nvidia-cdi-hook", "the program for CDI hooks that the plugin installs")
+	flag.StringVar(&b.limitHook, "limit-hook", "bin/tranche-hook", "the program for memory limits that the plugin installs")
 	flag.StringVar(&b.driver, "driver", "bin/simulated-driver", "the simulated driver, as make simulated-driver leaves it")
 	flag.StringVar(&b.libraries, "libraries", "bin/simulated-nvml", "folder of its libraries")
 	folder := flag.String("dir", "/var/tmp", "folder on a real disk for everything that is written")

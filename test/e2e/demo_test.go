@@ -77,6 +77,7 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"sharing-replicas":          checkShareReplicas,
 	"sharing-mig":               checkShareMIG,
 	"sharing-mps":               checkShareMPS,
+	"sharing-burst":             checkShareBurst,
 	"sharing-nvidia-gpu":        checkShareNvidiaGPU,
 	"sharing-nvidia-gpu-shared": checkShareNvidiaGPUShared,
 	"sharing-quota":             checkShareQuota,

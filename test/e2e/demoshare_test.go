@@ -128,6 +128,20 @@ func checkShareMPS(s *suite, pods map[string]*corev1.Pod) {
 	assert.Len(s.t, s.daemons(nodeA), 1)
 }
 
+// The limit is above the request.
+func checkShareBurst(s *suite, pods map[string]*corev1.Pod) {
+	pod := pods["burst"]
+	s.requireSeesShare(pod, "main")
+	assert.Equal(s.t, "0=32768M", s.env(pod, "main")["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"])
+	s.eventually("the claim's status has the limit", func() (bool, string) {
+		devices := s.claims(pod)[0].Status.Devices
+		if len(devices) == 0 || devices[0].Data == nil {
+			return false, "nothing"
+		}
+		return strings.Contains(string(devices[0].Data.Raw), `"memoryLimit":"32Gi"`), string(devices[0].Data.Raw)
+	})
+}
+
 // Two pods that ask for nvidia.com/gpu: 1 have the same GPU.
 func checkShareNvidiaGPU(s *suite, pods map[string]*corev1.Pod) {
 	first, second := pods["first"], pods["second"]

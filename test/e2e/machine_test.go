@@ -45,9 +45,12 @@ type simulatedGPU struct {
 	ComputeMode int                 `json:"computeMode"`
 	Instances   []simulatedInstance `json:"instances"`
 	// MemoryLimits are by the folder of the control group, in bytes.
-	MemoryLimits map[string]struct {
-		Hard uint64 `json:"hard"`
-	} `json:"memoryLimits"`
+	MemoryLimits map[string]simulatedLimit `json:"memoryLimits"`
+}
+
+type simulatedLimit struct {
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
 }
 
 type simulatedInstance struct {

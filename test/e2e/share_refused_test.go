@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 )
 
 // Amounts that no GPU can serve are refused when the claim, or the template for
@@ -49,6 +51,47 @@ func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
 		}, dryCreate)
 		assert.NoError(t, err, name)
 	}
+}
+
+// The API server refuses configuration that the plugin would refuse, in claims, templates and classes.
+func TestShareConfigIsChecked(t *testing.T) {
+	s := start(t)
+	config := func(raw string) []resourceapi.DeviceClaimConfiguration {
+		c := claimconfig.New(8192)
+		if raw != "" {
+			c.Opaque.Parameters.Raw = []byte(raw)
+		}
+		return []resourceapi.DeviceClaimConfiguration{c}
+	}
+	for raw, want := range map[string]string{
+		"": "",
+		`{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memorylimit":"8Gi"}`:          "the configuration for gpu.tranche.dev: memorylimit: unknown key; memoryLimit is missing",
+		`{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig"}`:                        "apiVersion must be tranche.dev/v1beta1; kind must be ShareConfig",
+		`{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memoryLimit":"1e1000000000"}`: "memoryLimit must be an amount of at least 1Mi, as in 8Gi",
+	} {
+		spec := shareClaim(config(raw))
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: spec}
+		_, ofClaim := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, claim, dryCreate)
+		template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}
+		_, ofTemplate := s.client.ResourceV1().ResourceClaimTemplates(s.namespace).Create(s.ctx, template, dryCreate)
+		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+		class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: config(raw)[0].DeviceConfiguration}}
+		_, ofClass := s.client.ResourceV1().DeviceClasses().Create(s.ctx, class, dryCreate)
+		for _, err := range []error{ofClaim, ofTemplate, ofClass} {
+			if want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		}
+	}
+}
+
+// shareClaim is a claim for a share with configuration.
+func shareClaim(config []resourceapi.DeviceClaimConfiguration) resourceapi.ResourceClaimSpec {
+	claim := devices(shareRequest(classMemoryShare, "", amounts{"memory": "2000Mi"}))
+	claim.Config = config
+	return resourceapi.ResourceClaimSpec{Devices: claim}
 }
 
 // Where the settings allow one client, a claim for more gets none, and processes that bypass the MPS

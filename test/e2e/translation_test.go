@@ -127,10 +127,14 @@ func kaiPodsOf018() table {
 		"mode of a sidecar": {with("gpu-fraction", "0.5", "nvidia.com/container.sidecar.gpu-compute.mode", "time-slicing"), []string{"sidecar: tranche=tranche-fraction-500"}},
 		"to begin":          {with("nvidia.com/container.prepare.gpu-memory.request", "1Gi", "gpu-fraction-container-name", "prepare"), []string{"prepare: tranche=tranche-memory-1024mi"}},
 
-		"a burst": {with(main+"gpu-memory.request", "4096Mi", main+"gpu-memory.limit", "8192Mi"),
-			refused(main, "gpu-memory.limit is '8192Mi', and ", main, "gpu-memory.request '4096Mi': request and limit of a share are the same amount: write the same, or remove one")},
-		"an older burst":       {with("gpu-memory", "2048", "gpu-memory.limit", "3Gi"), refused("gpu-memory.limit is '3Gi', and gpu-memory '2048': request and limit of a share are the same amount")},
-		"two amounts":          {with("gpu-memory", "2048", main+"gpu-memory.request", "1Gi"), refused(main, "gpu-memory.request is '1Gi', and gpu-memory '2048'")},
+		"a burst":          {with(main+"gpu-memory.request", "4096Mi", main+"gpu-memory.limit", "8192Mi"), only("tranche-memory-4096mi-limit-8192mi")},
+		"an older burst":   {with("gpu-memory", "2048", "gpu-memory.limit", "3Gi"), only("tranche-memory-2048mi-limit-3072mi")},
+		"a burst on two":   {with("gpu-memory", "2048", "gpu-memory.limit", "3Gi", main+"gpu-memory.limit", "3072Mi", "gpu-fraction-num-devices", "2"), only("tranche-memory-2048mi-limit-3072mi-x2")},
+		"a burst with MPS": {with("gpu-memory", "2048", "gpu-memory.limit", "3Gi", "mps", "true"), only("tranche-memory-2048mi-limit-3072mi-mps")},
+		"a limit below": {with(main+"gpu-memory.request", "8192Mi", main+"gpu-memory.limit", "4Gi"),
+			refused(main, "gpu-memory.limit is '4Gi', which is less than ", main, "gpu-memory.request '8192Mi': raise it, or remove one")},
+		"two limits":           {with("gpu-memory.limit", "4Gi", main+"gpu-memory.limit", "8Gi"), refused("gpu-memory.limit is '4Gi', and ", main, "gpu-memory.limit '8Gi': write the same, or remove one")},
+		"two amounts":          {with("gpu-memory", "2048", main+"gpu-memory.request", "1Gi"), refused(main, "gpu-memory.request is '1Gi', and gpu-memory '2048': write the same, or remove one")},
 		"fraction and amount":  {with("gpu-fraction", "0.5", main+"gpu-memory.limit", "1Gi"), []string{"refused: annotations gpu-fraction and " + main + "gpu-memory.limit exclude each other: remove one"}},
 		"two containers":       {with(main+"gpu-memory.request", "1Gi", "nvidia.com/container.sidecar.gpu-memory.request", "1Gi"), refused(main, "gpu-memory.request names container 'main', and other annotations name another: only one container")},
 		"another container":    {with(main+"gpu-memory.request", "1Gi", "gpu-fraction-container-name", "sidecar"), refused("gpu-fraction-container-name names container 'sidecar', and other annotations name another")},
@@ -252,8 +256,8 @@ func podsThatNobodyServes() table {
 	}
 	for key, remedy := range map[string]string{
 		"nvidia.com/container.main.gpus.devices": "has no counterpart: remove it, or write a claim", "nvidia.com/container.main.gpu-compute.portion": "has no counterpart",
-		"nvidia.com/container.gpu-memory.request": "has no counterpart", "gpu-fraction.limit": "asks for more than the share while others need none",
-		"kai.scheduler/container.main.gpu-memory.portion.limit": "asks for more than the share",
+		"nvidia.com/container.gpu-memory.request": "has no counterpart", "gpu-fraction.limit": "is a limit in fractions",
+		"kai.scheduler/container.main.gpu-memory.portion.limit": "is a limit in fractions",
 	} {
 		tests[key] = table{"": {[]change{withAnnotations(key, "0.5"), byScheduler("kai-scheduler")}, []string{"refused: annotation " + key + " " + remedy}}}[""]
 	}

@@ -35,7 +35,7 @@ func checkKernelLimits(t *testing.T, m *machine) {
 	t.Cleanup(func() {
 		assert.Eventually(t, func() bool { return os.Remove(below) == nil && os.Remove(limitedGroup) == nil }, patience, time.Second, "the groups are in use")
 	})
-	require.NoError(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, limitB), "on cgroup v1 this fails, and shares have no such limit")
+	require.NoError(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, gpu.MemoryLimit{Bytes: limitB}), "on cgroup v1 this fails, and shares have no such limit")
 	now, err := m.driver.MemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup)
 	require.NoError(t, err)
 	assert.EqualValues(t, limitB, now.Bytes)
@@ -49,11 +49,11 @@ func checkKernelLimits(t *testing.T, m *machine) {
 	now, err = m.driver.MemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, now.Used, one.Allocated+two.Allocated)
-	require.Error(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, limitB/4), "less than is used")
+	require.Error(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, gpu.MemoryLimit{Bytes: limitB / 4}), "less than is used")
 	endOne()
 	endTwo()
 
-	require.NoError(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, 0))
+	require.NoError(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, gpu.MemoryLimit{}))
 	free, end := startClient(t, m, order{Group: below, Most: limitB + beyond}, seen)
 	assert.False(t, free.Refused, "the limit was removed")
 	end()

@@ -114,6 +114,8 @@ type Device struct {
 	ShareID types.UID `json:"shareID,omitempty"`
 	// Amount is the claim's part of the share.
 	Amount *gpu.Amount `json:"amount,omitempty"`
+	// MemoryLimit is the most memory that the claim can have of the share, in bytes; zero: its amount.
+	MemoryLimit int64 `json:"memoryLimitBytes,omitempty"`
 	// Before has the settings of the GPU before its first share, which the release of the
 	// last one restores. It is the same for all shares of a GPU.
 	Before *gpu.Settings `json:"before,omitempty"`
@@ -124,6 +126,14 @@ type Device struct {
 
 // IsShare reports whether the claim holds a share of the device.
 func (d Device) IsShare() bool { return d.Placement.Share != nil }
+
+// MemoryMost returns the most memory that the claim can have of a share, in bytes; zero: unknown.
+func (d Device) MemoryMost() int64 {
+	if d.Amount == nil {
+		return d.MemoryLimit
+	}
+	return max(d.MemoryLimit, d.Amount.Memory)
+}
 
 // Key is unique among the devices of a claim, which can have two shares of one device.
 func (d Device) Key() string {

@@ -1,19 +1,16 @@
 package steps
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Allocated returns the devices of this driver that are allocated to the claim, with the
@@ -22,7 +19,8 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
 	}
-	if err := refuseConfig(claim.Status.Allocation.Devices.Config); err != nil {
+	limits, err := claimconfig.Read(claim.Status.Allocation.Devices.Config)
+	if err != nil {
 		return nil, err
 	}
 	var devices []ledger.Device
@@ -54,6 +52,7 @@ func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 			if device.Amount, err = amountOf(placement, &result); err != nil {
 				return nil, err
 			}
+			device.MemoryLimit = limitOf(placement, device.Amount, limits.Of(result.Request))
 		}
 		devices = append(devices, device)
 	}
@@ -86,31 +85,45 @@ func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	return *result.ShareID
 }
 
-// refuseConfig refuses opaque parameters for this driver, which has none: settings of a GPU are
-// properties of the published device, so that two claims cannot disagree about them.
-func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
-	for _, config := range configs {
-		if config.Opaque == nil || config.Opaque.Driver != names.DriverName {
-			continue
-		}
-		var kind metav1.TypeMeta
-		if err := json.Unmarshal(config.Opaque.Parameters.Raw, &kind); err != nil || kind.Kind == "" {
-			kind.Kind = "without a kind"
-		}
-		return fmt.Errorf("driver %s takes no opaque configuration, but the %s has one of kind %q: remove spec.devices.config from it",
-			names.DriverName, configSource(config.Source), text.Cut(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"), longestKind))
+// limitOf returns the memory limit of a share whose claim asks for one, in bytes; zero: its amount. It is at
+// most what the node's profile allows and what there is to share.
+func limitOf(p gpu.Placement, amount *gpu.Amount, asked int64) int64 {
+	if !p.Share.Burst() {
+		return 0
 	}
-	return nil
+	limit := min(asked, amount.Memory*int64(p.Share.MaxMemoryLimitPercent)/gpu.LimitIsRequest, p.Memory) / gpu.MiB * gpu.MiB
+	if limit <= amount.Memory {
+		return 0
+	}
+	return limit
 }
 
-// longestKind limits the quoted kind, in bytes: parameters can have 10 KiB.
-const longestKind = 103
-
-func configSource(source resourceapi.AllocationConfigSource) string {
-	if source == resourceapi.AllocationConfigSourceClass {
-		return "device class"
+// ReducedLimits says which shares of a claim have another memory limit than it asks for, and why. A share
+// whose memory nothing limits has all that it finds.
+func ReducedLimits(claim *resourceapi.ResourceClaim, r ledger.Record) (all []string) {
+	if claim.Status.Allocation == nil {
+		return nil
 	}
-	return "claim"
+	asked, err := claimconfig.Read(claim.Status.Allocation.Devices.Config)
+	if err != nil {
+		return nil // it was refused
+	}
+	for _, d := range r.Devices {
+		want := asked.Of(d.Request)
+		if !d.IsShare() || d.Amount == nil || want == 0 || want == d.MemoryMost() || d.Placement.Isolation == gpu.IsolationNone {
+			continue
+		}
+		why := fmt.Sprintf("the profile of the node allows %d %% of the request (sharing.maxMemoryLimitPercent, which an administrator can raise)", max(gpu.LimitIsRequest, d.Placement.Share.MaxMemoryLimitPercent))
+		switch {
+		case want < d.Amount.Memory:
+			why = "a limit is at least the request: raise it, or request less"
+		case d.MemoryMost() >= d.Placement.Memory:
+			why = "that is all of the GPU"
+		}
+		all = append(all, fmt.Sprintf("The memory limit of request %s of claim %s is %d MiB, not the %d MiB of its configuration: %s",
+			d.Request, r.Claim, d.MemoryMost()/gpu.MiB, want/gpu.MiB, why))
+	}
+	return all
 }
 
 func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placement, error) {

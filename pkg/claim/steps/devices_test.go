@@ -1,13 +1,16 @@
 package steps
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -72,19 +75,63 @@ func TestAllocatedRefuses(t *testing.T) {
 		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b" }),
 			"pool node-b: node node-a does not have the GPU of this device"},
 		"configuration in the claim": {configured(opaque(names.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),
-			`driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "gpu.nvidia.com/v1beta1/MigDeviceConfig": remove spec.devices.config from it`},
+			`the claim's configuration for gpu.tranche.dev: apiVersion: is "gpu.nvidia.com/v1beta1", it must be tranche.dev/v1beta1`},
 		"configuration in the class": {configured(opaque(names.DriverName, `{"kind":"Sharing"}`, resourceapi.AllocationConfigSourceClass)),
-			`the device class has one of kind "Sharing"`},
-		"configuration without a kind": {configured(opaque(names.DriverName, `{"replicas":4}`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
-		"configuration that is broken": {configured(opaque(names.DriverName, `{`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
-		"configuration of a long kind": {configured(opaque(names.DriverName, `{"kind":"`+strings.Repeat("ü", 5000)+`"}`, resourceapi.AllocationConfigSourceClaim)),
-			`kind "` + strings.Repeat("ü", 50) + `...": remove`},
-		"empty configuration": {configured(opaque(names.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+			`the device class's configuration for gpu.tranche.dev: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Allocated(tt.claim, claims.Node, claims.GPUs(1))
 			require.ErrorContains(t, err, tt.message)
 			assert.Empty(t, got)
+		})
+	}
+}
+
+// A share has the limit that its claim asks for, as far as the profile and the GPU allow.
+func TestMemoryLimitOfShares(t *testing.T) {
+	const config = `{"apiVersion":"tranche.dev/v1beta1","kind":"ShareConfig","memoryLimit":"%s"}`
+	for name, tt := range map[string]struct {
+		percent   int
+		isolation gpu.Isolation
+		asked     string
+		limit     int64
+		says      string
+	}{
+		"allowed":           {300, gpu.IsolationKernel, "2000Mi", 2000, ""},
+		"none":              {300, gpu.IsolationKernel, "", 0, ""},
+		"the request":       {300, gpu.IsolationKernel, "1000Mi", 0, ""},
+		"less":              {300, gpu.IsolationKernel, "500Mi", 0, "The memory limit of request r of claim team/claim-a is 1000 MiB, not the 500 MiB of its configuration: a limit is at least the request: raise it, or request less"},
+		"above the profile": {150, gpu.IsolationKernel, "2000Mi", 1500, "is 1500 MiB, not the 2000 MiB of its configuration: the profile of the node allows 150 % of the request (sharing.maxMemoryLimitPercent"},
+		"no profile":        {0, gpu.IsolationCooperative, "2000Mi", 0, "is 1000 MiB, not the 2000 MiB of its configuration: the profile of the node allows 100 %"},
+		"above the GPU":     {10000, gpu.IsolationKernel, "1Ti", 81559, "that is all of the GPU"},
+		"nothing limits it": {0, gpu.IsolationNone, "2000Mi", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := claims.GPUs(1)[0]
+			whole, _ := g.Placement(g.Name())
+			whole.Memory = 81559 * gpu.MiB
+			share := gpu.ShareOf(whole, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 48, MaxMemoryLimitPercent: tt.percent})
+			share.Isolation = tt.isolation
+			g.Placements = append(g.Placements, share)
+			r := claims.ResultOf("r", share)
+			r.ShareID, r.ConsumedCapacity = ptr.To[types.UID]("s"), map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1000Mi")}
+			c := claims.Of("a", r)
+			if tt.asked != "" {
+				c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+					opaque(names.DriverName, fmt.Sprintf(config, tt.asked), resourceapi.AllocationConfigSourceClaim),
+				}
+			}
+			got, err := Allocated(c, claims.Node, []gpu.GPU{g})
+			require.NoError(t, err)
+			assert.Equal(t, tt.limit*gpu.MiB, got[0].MemoryLimit)
+			assert.EqualValues(t, max(1000, tt.limit)*gpu.MiB, got[0].MemoryMost())
+			says := ReducedLimits(c, ledger.Record{Claim: ledger.ClaimRef{Namespace: c.Namespace, Name: c.Name}, Devices: got})
+			if tt.says == "" {
+				assert.Empty(t, says)
+				return
+			}
+			require.Len(t, says, 1)
+			assert.Contains(t, says[0], tt.says)
 		})
 	}
 }

@@ -81,7 +81,7 @@ func Continue(held *ledger.Record, wanted ledger.Record, live map[string][]gpu.P
 		d := &wanted.Devices[i]
 		if same && held.Devices[i].IsShare() {
 			e := held.Devices[i]
-			d.Placement, d.Amount, d.Before = e.Placement, e.Amount, e.Before
+			d.Placement, d.Amount, d.MemoryLimit, d.Before = e.Placement, e.Amount, e.MemoryLimit, e.Before
 		}
 		for _, e := range held.Devices {
 			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || Exists(e, live[e.Placement.GPU])) {

@@ -36,7 +36,7 @@ type mpsConfig struct {
 	MultiUser *bool                        `json:"multiUser"`
 }
 
-// config reports whether parameters are removed: those of NVIDIA's driver, since Tranche has none. With
+// config reports whether parameters are removed: those of NVIDIA's driver, which set how a GPU is shared. With
 // both drivers, a claim has its devices to itself, and containers that name the same request take
 // turns.
 func (c *converter) config(path string, o *resourceapi.OpaqueDeviceConfiguration) bool {

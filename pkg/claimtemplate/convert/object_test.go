@@ -59,7 +59,7 @@ func TestPodsRefused(t *testing.T) {
 		"InstaSlice":    {limits("{nvidia.com/mig-1g.5gb: 2, org.instaslice/17b63565: 1}"), "org.instaslice/17b63565 was written by InstaSlice's webhook: remove it"},
 		"its gate":      {pod("{}", "{schedulingGates: [{name: org.instaslice/accelarator}], containers: [{name: main}]}"), "schedulingGates: org.instaslice/accelarator: the pod waits until"}, //nolint:misspell // it is spelled so
 		"its finalizer": {pod("{finalizers: [org.instaslice/accelarator]}", "{containers: [{name: main}]}"), "finalizers: org.instaslice/accelarator: the pod cannot be deleted until"},         //nolint:misspell // it is spelled so
-		"a burst":       {pod("{annotations: {nvidia.com/container.main.gpu-memory.request: 8Gi, nvidia.com/container.main.gpu-memory.limit: 16Gi}}", "{schedulerName: kai-scheduler, containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpu-memory.limit is '16Gi', and nvidia.com/container.main.gpu-memory.request '8Gi': request and limit of a share are the same amount"},
+		"a low limit":   {pod("{annotations: {nvidia.com/container.main.gpu-memory.request: 8Gi, nvidia.com/container.main.gpu-memory.limit: 4Gi}}", "{schedulerName: kai-scheduler, containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpu-memory.limit is '4Gi', which is less than nvidia.com/container.main.gpu-memory.request '8Gi': raise it, or remove one"},
 		"KAI's binder":  {pod("{annotations: {nvidia.com/container.main.gpus.devices: GPU-1}}", "{containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpus.devices has no counterpart: remove it, or write a claim (line 4)"},
 		"a list":        {"- a", "it must be an object: keys with values"},
 	} {

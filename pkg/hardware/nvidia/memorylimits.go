@@ -19,21 +19,21 @@ const firstWithLimits = "R615"
 // limitRounding is by how much the driver may round a limit up, in bytes: a large page of a GPU.
 const limitRounding = 2 << 20
 
-// SetMemoryLimit implements hardware.Driver. Only the hard limit is set. A soft limit would guarantee
-// memory that others cannot have anyway, since the shares of a GPU are no more than its memory; the
-// driver never takes it back from the groups above when a group is removed, and it lets MPS end
-// programs of others.
+// SetMemoryLimit implements hardware.Driver. What is guaranteed is the soft limit of the group itself: the
+// driver adds it to the groups above, and takes it back only by another call, not when the group is
+// removed. It lets MPS end programs of groups that have more. So there should be none where no group can
+// have more than is guaranteed.
 //
 // The driver counts in one of two ways (NVIDIA, MPS v3 Memory Partitioning). By the kernel's controller
 // dmem, each group that the controller is enabled for has a limit of its own, which programs take for
 // the size of the GPU, so the groups below get the same. Otherwise memory counts for the nearest group
 // with a limit alone, so they must have none.
-func (d *Driver) SetMemoryLimit(ctx context.Context, pciAddress, group string, bytes int64) error {
-	_, err := onGPU(ctx, d, pciAddress, func(h *handle) (struct{}, error) { return struct{}{}, h.limitMemory(group, bytes) })
+func (d *Driver) SetMemoryLimit(ctx context.Context, pciAddress, group string, limit gpu.MemoryLimit) error {
+	_, err := onGPU(ctx, d, pciAddress, func(h *handle) (struct{}, error) { return struct{}{}, h.limitMemory(group, limit) })
 	return err
 }
 
-func (h *handle) limitMemory(group string, bytes int64) error {
+func (h *handle) limitMemory(group string, limit gpu.MemoryLimit) error {
 	if err := h.checkMemoryLimits(); err != nil {
 		return err
 	}
@@ -42,20 +42,20 @@ func (h *handle) limitMemory(group string, bytes int64) error {
 		return err
 	}
 	// The groups below first: they must not have more when the group has less.
-	for _, folder := range append(below, group) {
-		if err := h.setMemoryLimit(folder, bytes); err != nil {
+	for _, folder := range below {
+		if err := h.setMemoryLimit(folder, gpu.MemoryLimit{Bytes: limit.Bytes}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return h.setMemoryLimit(group, limit)
 }
 
-func (h *handle) setMemoryLimit(group string, bytes int64) error {
-	hard := uint64(nvml.DEVICE_MEMORY_LIMIT_MAX)
-	if bytes > 0 {
-		hard = uint64(bytes)
+func (h *handle) setMemoryLimit(group string, limit gpu.MemoryLimit) error {
+	soft, hard := uint64(max(0, limit.Guaranteed)), uint64(nvml.DEVICE_MEMORY_LIMIT_MAX)
+	if limit.Bytes > 0 {
+		hard = uint64(limit.Bytes)
 	}
-	err := session.Tell(h.Task, "DeviceSetMemoryLimits_v1", func() nvml.Return { return h.Device.SetMemoryLimits_v1(group, 0, hard) })
+	err := session.Tell(h.Task, "DeviceSetMemoryLimits_v1", func() nvml.Return { return h.Device.SetMemoryLimits_v1(group, soft, hard) })
 	switch {
 	case errors.Is(err, nvml.ERROR_OPERATING_SYSTEM):
 		return fmt.Errorf("GPU %s: control group %s cannot be opened, so the driver cannot limit its memory: is cgroup v2 mounted there? %w", h.PCIAddress, group, err)
@@ -64,15 +64,19 @@ func (h *handle) setMemoryLimit(group string, bytes int64) error {
 	case session.Unsupported(err):
 		return fmt.Errorf("GPU %s: the driver does not limit memory by control group: %w: %w", h.PCIAddress, gpu.ErrNotSupported, err)
 	case err != nil:
-		return fmt.Errorf("limit the memory of control group %s to %d MiB: %w", group, bytes/gpu.MiB, err)
+		return fmt.Errorf("limit the memory of control group %s to %d MiB: %w", group, limit.Bytes/gpu.MiB, err)
 	}
 	now, err := h.memoryLimit(group)
 	if err != nil {
 		return err
 	}
-	if bytes > 0 && (now.Bytes == 0 || now.Bytes > bytes+limitRounding) {
+	if limit.Bytes > 0 && (now.Bytes == 0 || now.Bytes > limit.Bytes+limitRounding) {
 		return fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and the driver reports %s: does the group use %d MiB already?",
-			h.PCIAddress, group, bytes/gpu.MiB, describeLimit(now), now.Used/gpu.MiB)
+			h.PCIAddress, group, limit.Bytes/gpu.MiB, describeLimit(now), now.Used/gpu.MiB)
+	}
+	if now.Guaranteed < limit.Guaranteed-limitRounding {
+		return fmt.Errorf("GPU %s: control group %s was guaranteed %d MiB of memory, and the driver reports %d MiB",
+			h.PCIAddress, group, limit.Guaranteed/gpu.MiB, now.Guaranteed/gpu.MiB)
 	}
 	return nil
 }
@@ -119,7 +123,7 @@ func (h *handle) memoryLimit(group string) (gpu.MemoryLimit, error) {
 	if err != nil {
 		return gpu.MemoryLimit{}, fmt.Errorf("read the memory limit of control group %s: %w", group, err)
 	}
-	limit := gpu.MemoryLimit{Used: int64(min(limits.CurrentUsed, math.MaxInt64))} //nolint:gosec // it fits
+	limit := gpu.MemoryLimit{Guaranteed: int64(min(limits.SoftLimit, math.MaxInt64)), Used: int64(min(limits.CurrentUsed, math.MaxInt64))} //nolint:gosec // they fit
 	if limits.HardLimit <= math.MaxInt64 {
 		limit.Bytes = int64(limits.HardLimit)
 	}

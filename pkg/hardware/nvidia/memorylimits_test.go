@@ -33,24 +33,31 @@ func (m *machine) limitOf(address, group string) gpu.MemoryLimit {
 func TestMemoryLimit(t *testing.T) {
 	m, address, pod, container := limited(t, "l4x4")
 	assert.Zero(t, m.limitOf(address, pod), "none")
-	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, 2*gib))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: 2 * gib}))
 	assert.Equal(t, gpu.MemoryLimit{Bytes: 2 * gib}, m.limitOf(address, pod))
 	assert.Equal(t, gpu.MemoryLimit{Bytes: 2 * gib}, m.limitOf(address, container), "by the group above")
 	used := nvdriver.Process{GPU: address, PID: 1, Group: container}
 	used.MemoryMiB = 1500
 	require.NoError(t, nvdriver.Allocate(m.Root, used))
 	assert.EqualValues(t, 1500*gpu.MiB, m.limitOf(address, pod).Used)
-	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gib), "limit the memory of control group "+pod+" to 1024 MiB")
+	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), "limit the memory of control group "+pod+" to 1024 MiB")
 	require.NoError(t, nvdriver.RemoveProcess(m.Root, 1))
-	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, 0))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{}))
 	assert.Zero(t, m.limitOf(address, pod))
-	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, 0), "again")
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{}), "again")
 
-	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod+"x", gib), "is cgroup v2 mounted there?")
+	burst := gpu.MemoryLimit{Guaranteed: gib, Bytes: 2 * gib}
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, burst))
+	assert.Equal(t, burst, m.limitOf(address, pod))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{}))
+	assert.Zero(t, m.limitOf(address, pod), "nothing is guaranteed any more")
+	require.Error(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Guaranteed: 2 * gib, Bytes: gib}))
+
+	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod+"x", gpu.MemoryLimit{Bytes: gib}), "is cgroup v2 mounted there?")
 	_, err := m.MemoryLimit(t.Context(), address, pod+"x")
 	require.ErrorContains(t, err, "read the memory limit of control group "+pod+"x")
 	m.Fail("GetMemoryLimits", nvml.ERROR_UNKNOWN, 0)
-	require.ErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gib), nvml.ERROR_UNKNOWN, "a limit that cannot be read back is none")
+	require.ErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), nvml.ERROR_UNKNOWN, "a limit that cannot be read back is none")
 }
 
 // By the kernel's controller, each group has a limit of its own, which programs see.
@@ -61,17 +68,19 @@ func TestMemoryLimitByTheKernel(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(group, file), nil, 0o600))
 	}
 	enable(nvdriver.Groups(m.Root), "dmem.capacity")
-	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gib), "controller dmem is not enabled for control group "+pod)
+	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), "controller dmem is not enabled for control group "+pod)
 	enable(pod, "dmem.max")
 	enable(container, "dmem.max")
-	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, 2*gib))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: 2 * gib}))
 	assert.Equal(t, gpu.MemoryLimit{Bytes: 2 * gib}, m.limitOf(address, container))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Guaranteed: gib, Bytes: 2 * gib}))
+	assert.Equal(t, gpu.MemoryLimit{Bytes: 2 * gib}, m.limitOf(address, container), "the groups above would have it twice")
 
 	used := nvdriver.Process{GPU: address, PID: 1, Group: container}
 	used.MemoryMiB = 1500
 	require.NoError(t, nvdriver.Allocate(m.Root, used))
-	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gib), "the driver reports a limit of 2048 MiB: does the group use 1500 MiB already?", "dmem does not tell")
-	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, 0))
+	require.ErrorContains(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), "the driver reports a limit of 2048 MiB: does the group use 1500 MiB already?", "dmem does not tell")
+	require.NoError(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{}))
 	assert.Zero(t, m.limitOf(address, container).Bytes)
 }
 
@@ -86,7 +95,7 @@ func TestMemoryLimitNotSupported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			address, group := tt.m.GPUs()[0].PCIAddress, nvdriver.Groups(tt.m.Root)
-			err := tt.m.SetMemoryLimit(t.Context(), address, group, gib)
+			err := tt.m.SetMemoryLimit(t.Context(), address, group, gpu.MemoryLimit{Bytes: gib})
 			require.ErrorIs(t, err, gpu.ErrNotSupported)
 			require.ErrorContains(t, err, tt.says)
 			_, err = tt.m.MemoryLimit(t.Context(), address, group)
@@ -95,7 +104,7 @@ func TestMemoryLimitNotSupported(t *testing.T) {
 	}
 	m, address, pod, _ := limited(t, "l4x4")
 	m.Fail("SetMemoryLimits", nvml.ERROR_NOT_SUPPORTED, 0)
-	require.ErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gib), gpu.ErrNotSupported)
+	require.ErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), gpu.ErrNotSupported)
 	m.Fail("SetMemoryLimits", nvml.ERROR_NO_PERMISSION, 0)
-	require.NotErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gib), gpu.ErrNotSupported)
+	require.NotErrorIs(t, m.SetMemoryLimit(t.Context(), address, pod, gpu.MemoryLimit{Bytes: gib}), gpu.ErrNotSupported)
 }

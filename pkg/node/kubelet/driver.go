@@ -40,6 +40,7 @@ type Config struct {
 	Publisher *publisher.Publisher
 	Metrics   *telemetry.Metrics
 	Daemons   *share.Daemons
+	Limiter   *share.Limiter
 	Status    *telemetry.ClaimStatus
 	Follower  Follower
 	// Failures records the devices that cannot be prepared.
@@ -135,7 +136,21 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	}
 	d.Status.Prepared(ctx, c, record)
 	d.Publisher.Events.WarnSeveralMIG(ctx, before, record)
+	d.warnReducedLimits(ctx, c, before, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
+}
+
+// warnReducedLimits writes events about the pods of a claim that was not prepared before, whose shares have
+// other memory limits than it asks for.
+func (d *Driver) warnReducedLimits(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record) {
+	if before.State == ledger.Prepared {
+		return
+	}
+	for _, message := range steps.ReducedLimits(c, record) {
+		for _, pod := range record.Pods {
+			d.Publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventShareLimitReduced, message)
+		}
+	}
 }
 
 // remember remembers a claim that failed because of the node, and reports whether its devices are
@@ -177,6 +192,7 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
 	}
 	wg.Wait()
+	d.Limiter.Released(ctx)
 	d.claimsChanged(ctx)
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {

@@ -15,7 +15,7 @@ import (
 
 // metadata describes a device to the workload, in the format that all DRA drivers share. It has
 // attributes only, so the claim's part of a capacity becomes an attribute of the same name: memory
-// in bytes, fraction ("0.5"), computePercent.
+// in bytes, fraction ("0.5"), computePercent. memoryLimit is in bytes, too.
 func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 	for _, g := range d.GPUs.List() {
 		if g.PCIAddress != device.Placement.GPU {
@@ -31,6 +31,9 @@ func (d *Driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
 		}
 		if device.Amount != nil {
 			setAmount(attributes, *device.Amount)
+			if device.MemoryLimit > 0 {
+				attributes[names.AttributeMemoryLimit] = resourceapi.DeviceAttribute{IntValue: ptr.To(device.MemoryLimit)}
+			}
 		}
 		return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 	}

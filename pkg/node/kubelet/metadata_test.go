@@ -29,22 +29,24 @@ func TestMetadata(t *testing.T) {
 		placement gpu.Placement
 		uuid      string
 		amount    *gpu.Amount
+		limit     int64
 		want      string
 	}{
-		"a partition":       {device, "MIG-1", nil, memory + " uuid=MIG-1"},
-		"without UUID":      {device, "", nil, memory},
-		"no known memory":   {unmeasured, "MIG-1", nil, "uuid=MIG-1"},
-		"an amount":         {device, "", &gpu.Amount{Memory: 1 << 30}, "memory=1073741824"},
-		"a fraction":        {device, "", &gpu.Amount{Fraction: 500}, memory + " fraction=0.5"},
-		"a part of compute": {device, "", &gpu.Amount{Memory: 1 << 30, Compute: 40}, "memory=1073741824 computePercent=40"},
+		"a partition":       {device, "MIG-1", nil, 0, memory + " uuid=MIG-1"},
+		"without UUID":      {device, "", nil, 0, memory},
+		"no known memory":   {unmeasured, "MIG-1", nil, 0, "uuid=MIG-1"},
+		"an amount":         {device, "", &gpu.Amount{Memory: 1 << 30}, 0, "memory=1073741824"},
+		"a limit above it":  {device, "", &gpu.Amount{Memory: 1 << 30}, 2 << 30, "memory=1073741824 memoryLimit=2147483648"},
+		"a fraction":        {device, "", &gpu.Amount{Fraction: 500}, 0, memory + " fraction=0.5"},
+		"a part of compute": {device, "", &gpu.Amount{Memory: 1 << 30, Compute: 40}, 0, "memory=1073741824 computePercent=40"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := nodetest.HeldDevice(test.placement, test.uuid, false)
-			held.Amount = test.amount
+			held.Amount, held.MemoryLimit = test.amount, test.limit
 			got := d.metadata(held).Attributes
 			assert.Equal(t, device.Profile, ptr.Deref(got[string(names.AttributeProfile)].StringValue, ""))
 			var texts []string
-			for _, name := range []string{names.CapacityMemory, names.CapacityFraction, names.CapacityComputePercent, names.AttributeUUID} {
+			for _, name := range []string{names.CapacityMemory, names.CapacityFraction, names.CapacityComputePercent, names.AttributeMemoryLimit, names.AttributeUUID} {
 				switch a := got[name]; {
 				case a.IntValue != nil:
 					texts = append(texts, fmt.Sprintf("%s=%d", name, *a.IntValue))

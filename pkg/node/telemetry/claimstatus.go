@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,12 +51,17 @@ type DeviceFacts struct {
 	ShareUnit       gpu.Basis     `json:"shareUnit,omitempty"`
 	SharingStrategy gpu.Strategy  `json:"sharingStrategy,omitempty"`
 	Isolation       gpu.Isolation `json:"isolation,omitempty"`
+	// MemoryLimit is the most memory that the claim can have of a share, if that is more than its part.
+	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 }
 
 func factsOf(d *ledger.Device) DeviceFacts {
 	f := DeviceFacts{Profile: d.Placement.Profile, UUID: d.UUID}
 	if s := d.Placement.Share; s != nil {
 		f.ShareUnit, f.SharingStrategy, f.Isolation = s.By, s.Strategy, d.Placement.Isolation
+		if d.MemoryLimit > 0 {
+			f.MemoryLimit = resource.NewQuantity(d.MemoryLimit, resource.BinarySI)
+		}
 	}
 	return f
 }

@@ -148,7 +148,7 @@ func TestMetricsOfShares(t *testing.T) {
 	limited.Limits = true
 	g := nodetest.GPUAt("0000:01:00.0").Placements[1]
 	half, some := nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
-	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
+	half.ShareID, half.Amount, half.MemoryLimit = "s1", &gpu.Amount{Fraction: 500, Memory: 40}, 60
 	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
 	again := some
 	again.ShareID = "s3"
@@ -164,6 +164,6 @@ func TestMetricsOfShares(t *testing.T) {
 		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",pod="",share_id="s1",share_unit="Fraction",sharing_strategy="TimeSlicing"} 1`,
 		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s2",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
 		`tranche_share_info{` + memory + `,isolation="none",namespace="team",pod="",share_id="s3",share_unit="Memory",sharing_strategy="TimeSlicing"} 1`,
-		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 40`,
+		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",pod="",share_id="s1"} 60`,
 	}, scraped(t, m, "tranche_share_"))
 }

@@ -37,8 +37,8 @@ func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Devic
 	if d.Amount.Memory > 0 {
 		gauge(ch, shareMemoryDesc, float64(d.Amount.Memory), labels...)
 	}
-	if s.Limits {
-		gauge(ch, shareLimitDesc, float64(d.Amount.Memory), labels...)
+	if d.Placement.Isolation != gpu.IsolationNone {
+		gauge(ch, shareLimitDesc, float64(d.MemoryMost()), labels...)
 	}
 	if s.By == gpu.ByFraction {
 		gauge(ch, shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction, labels...)

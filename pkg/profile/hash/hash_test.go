@@ -55,7 +55,7 @@ func TestSameHash(t *testing.T) {
 	for name, group := range map[string][]string{
 		"nothing": {"[]", ""},
 		"defaults": {"[{}]", "[{gpus: {}}]", "[{sharing: {}}]", "[{xcp: {}}]", "[{extendedResource: {device: GPU}}]", "[{unchanged: false}]",
-			"[{sharing: {wholeGPUs: true, strategy: TimeSlicing, replicas: 10, maxClients: 48, failRequestsGreaterThanOne: false, exclusiveProcess: false}}]"},
+			"[{sharing: {wholeGPUs: true, strategy: TimeSlicing, replicas: 10, maxClients: 48, failRequestsGreaterThanOne: false, exclusiveProcess: false}}]", "[{sharing: {maxMemoryLimitPercent: 100}}]"},
 		"MIG":        {"[{mig: {}}]", "[{mig: {mode: Dynamic}}]", "[{mig: {wholeGPUs: true}}]"},
 		"key order":  {"[{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g}]}, sharing: {replicas: 3}}]", "[{sharing: {replicas: 3}, mig: {partitions: [{profile: 2g}, {count: 2, profile: 1g}], mode: Static}}]"},
 		"list order": {"[{mig: {profiles: [1g, 2g]}}]", "[{mig: {profiles: [2g, 1g]}}]"},

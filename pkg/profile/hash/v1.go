@@ -59,6 +59,7 @@ type (
 		FailRequestsGreaterThanOne bool      `json:"failRequestsGreaterThanOne"`
 		ExclusiveProcess           bool      `json:"exclusiveProcess"`
 		Partitions                 *sharedV1 `json:"partitions"`
+		MaxMemoryLimitPercent      int32     `json:"maxMemoryLimitPercent,omitempty"` // 0: 100
 	}
 	sharedV1 struct {
 		Profiles         []string   `json:"profiles"`
@@ -138,6 +139,9 @@ func sharingIn(s *v1beta1.Sharing) sharingV1 {
 		WholeGPUs: value(s.WholeGPUs, true), Strategy: cmp.Or(string(s.Strategy), "TimeSlicing"), Replicas: replicas,
 		TimeSlice: string(s.TimeSlice), MaxClients: value(s.MaxClients, max(48, replicas)),
 		FailRequestsGreaterThanOne: s.FailRequestsGreaterThanOne, ExclusiveProcess: s.ExclusiveProcess,
+	}
+	if most := value(s.MaxMemoryLimitPercent, 100); most != 100 {
+		out.MaxMemoryLimitPercent = most
 	}
 	if p := s.Partitions; p != nil {
 		out.Partitions = &sharedV1{

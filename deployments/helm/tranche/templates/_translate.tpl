@@ -103,6 +103,13 @@ KAI 0.18 and Run:ai 3.0 write the container's name into the annotation.
     [variables.annotations[k] + (k == "gpu-memory" ? "Mi" : "")].map(v,
     v.size() <= 24 && v.matches("^[0-9]+([.][0-9]+)?([KMGT]i|[kMGT])?$") ? quantity(v).asApproximateFloat() : 0.0).map(bytes,
     {"key": dyn(k), "mib": dyn(bytes >= 1048576.0 && bytes <= 1099511627776.0 ? int((bytes + 1048575.0) / 1048576.0) : 0)})[0])
+# What is requested, and the limits. A limit alone is requested, too.
+- name: limits
+  expression: >-
+    variables.amounts.filter(a, string(a.key).endsWith(".limit"))
+- name: requests
+  expression: >-
+    variables.amounts.filter(a, !string(a.key).endsWith(".limit"))
 - name: modes
   expression: >-
     ["kai.scheduler/gpu-compute-sharing-mode", variables.prefix + "gpu-compute.mode"].filter(k, k in variables.annotations)
@@ -133,8 +140,10 @@ KAI 0.18 and Run:ai 3.0 write the container's name into the annotation.
     ["annotation gpu-memory is '" + {{ include "tranche.cel.shown" "variables.memory" }} + "', and it must be a whole number of MiB from 1 to 1048576, as in 2000"] : [],
     variables.amounts.filter(a, a.key != "gpu-memory" && a.mib == 0).map(a,
     "annotation " + string(a.key) + " is '" + {{ include "tranche.cel.shown" "variables.annotations[string(a.key)]" }} + "', and it must be an amount from 1Mi to 1Ti, as in 8Gi or 7680Mi"),
-    variables.amounts.all(a, a.mib > 0) ? variables.amounts.filter(a, a.mib != variables.amounts[0].mib).map(a,
-    "annotation " + string(a.key) + " is '" + variables.annotations[string(a.key)] + "', and " + string(variables.amounts[0].key) + " '" + variables.annotations[string(variables.amounts[0].key)] + "': request and limit of a share are the same amount: write the same, or remove one") : [],
+    variables.amounts.all(a, a.mib > 0) ? [variables.requests, variables.limits].map(l, l.filter(a, a.mib != l[0].mib).map(a,
+    "annotation " + string(a.key) + " is '" + variables.annotations[string(a.key)] + "', and " + string(l[0].key) + " '" + variables.annotations[string(l[0].key)] + "': write the same, or remove one")).flatten() : [],
+    variables.amounts.all(a, a.mib > 0) && variables.requests.size() > 0 ? variables.limits.filter(a, a.mib < variables.requests[0].mib).map(a,
+    "annotation " + string(a.key) + " is '" + variables.annotations[string(a.key)] + "', which is less than " + string(variables.requests[0].key) + " '" + variables.annotations[string(variables.requests[0].key)] + "': raise it, or remove one") : [],
     !(variables.devices.matches("^[0-9]{1,2}$") && int(variables.devices) >= 1 && int(variables.devices) <= 16) ?
     ["annotation gpu-fraction-num-devices is '" + {{ include "tranche.cel.shown" "variables.devices" }} + "', and it must be from 1 to 16"] : [],
     variables.shares && variables.devices != "1" ? variables.mps.map(k,
@@ -155,7 +164,8 @@ KAI 0.18 and Run:ai 3.0 write the container's name into the annotation.
   expression: >-
     "tranche-" + ("gpu-fraction" in variables.annotations ?
     "fraction-" + string(int((variables.fraction.substring(variables.fraction.indexOf(".") + 1) + "00").substring(0, 3))) :
-    "memory-" + string(int(variables.amounts[0].mib)) + "mi") +
+    "memory-" + string(int(variables.amounts[0].mib)) + "mi" +
+    variables.limits.filter(a, a.mib > variables.amounts[0].mib).map(a, "-limit-" + string(int(a.mib)) + "mi").join(" ").split(" ")[0]) +
     (int(variables.devices) > 1 ? "-x" + string(int(variables.devices)) : "") + (variables.mps.size() > 0 ? "-mps" : "")
 - name: foreignClaim
   expression: >-

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvml/libraries"
 	_ "github.com/tranche-dev/tranche/test/simulator/plainnodes"
 )
@@ -46,6 +48,41 @@ func TestNodeWithoutSimulatedGPUs(t *testing.T) {
 	assert.NoDirExists(t, o.root)
 	require.NoError(t, o.ready())
 	require.NoError(t, m.close())
+}
+
+// A process allocates for the control group in which it is, also after it has moved to another.
+func TestAllocate(t *testing.T) {
+	inv, err := models.LoadInventory("h100x8")
+	require.NoError(t, err)
+	root, proc := t.TempDir(), t.TempDir()
+	driver, err := nvdriver.New(inv, nvdriver.Options{Root: root, Library: "615"})
+	require.NoError(t, err)
+	pod := filepath.Join(nvdriver.Groups(root), "kubepods/poda")
+	require.NoError(t, os.MkdirAll(filepath.Join(pod, "c/child"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "7"), 0o755))
+	in := func(lines string) {
+		require.NoError(t, os.WriteFile(filepath.Join(proc, "7/cgroup"), []byte(lines), 0o600))
+	}
+	address := inv.Hardware("a")[0].PCIAddress
+	require.Equal(t, nvml.SUCCESS, driver.Init())
+	d, ret := driver.DeviceGetHandleByPciBusId(address)
+	require.Equal(t, nvml.SUCCESS, ret)
+	require.Equal(t, nvml.SUCCESS, d.SetMemoryLimits_v1(pod, 0, 2000<<20))
+
+	in("3:memory:/x\n0::/kubepods/poda/c\n")
+	require.NoError(t, allocate(root, proc, []string{address, "7", "1500"}))
+	in("0::/kubepods/poda/c/child\n")
+	require.ErrorIs(t, allocate(root, proc, []string{address, "7", "501"}), nvdriver.ErrOutOfMemory)
+	require.NoError(t, allocate(root, proc, []string{address, "7", "500"}))
+	require.NoError(t, allocate(root, proc, []string{address, "7", "0"}))
+	require.NoError(t, allocate(root, proc, []string{address, "7", "2000"}))
+	in("0::/elsewhere\n")
+	require.NoError(t, allocate(root, proc, []string{address, "7", "9000"}), "no limit")
+	in("3:memory:/x\n")
+	require.Error(t, allocate(root, proc, []string{address, "7", "1"}))
+	for _, args := range [][]string{{}, {address, "x", "1"}, {address, "7", "x"}, {address, "8", "1"}} {
+		require.Error(t, allocate(root, proc, args))
+	}
 }
 
 func TestBadFlags(t *testing.T) {

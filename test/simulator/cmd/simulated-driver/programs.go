@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
@@ -14,13 +15,15 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
-// The programs of the machine that Tranche runs. systemctl only reboots.
+// The programs of the machine: those that Tranche runs, of which systemctl only reboots, and one by which
+// tests have its processes allocate memory.
 const (
 	modprobe  = "modprobe"
 	systemctl = "systemctl"
+	allocator = "allocate-gpu-memory"
 )
 
-var machinePrograms = []string{modprobe, systemctl}
+var machinePrograms = []string{modprobe, systemctl, allocator}
 
 // machineProgram is one of them, on the machine in whose driver root it lies. It returns what the
 // process ends with.
@@ -46,6 +49,8 @@ func runMachineProgram(name string, args []string) (said string, err error) {
 	switch command := strings.Join(args, " "); {
 	case name == systemctl && command == "reboot":
 		return "", nvdriver.Reboot(root) // of all GPUs
+	case name == allocator:
+		return "", allocate(root, "/proc", args)
 	case name != modprobe:
 		return "", fmt.Errorf("the simulated machine does not know how to %s", command)
 	}
@@ -62,4 +67,35 @@ func runMachineProgram(name string, args []string) (said string, err error) {
 	}
 	text, err := kernel.Modprobe(context.Background(), name, args...)
 	return string(text), err
+}
+
+// allocate is what the kernel does when a process of the machine allocates memory of a GPU: it counts for
+// the control group that the process is in now. Zero MiB: the process has ended.
+func allocate(root, proc string, args []string) error {
+	if len(args) != 3 {
+		return errors.New("usage: allocate-gpu-memory GPU PID MIB")
+	}
+	pid, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	mib, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	if mib == 0 {
+		return nvdriver.RemoveProcess(root, pid)
+	}
+	content, err := os.ReadFile(filepath.Join(proc, args[1], "cgroup"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(content)) {
+		if group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			p := nvdriver.Process{GPU: args[0], PID: pid, Group: filepath.Join(nvdriver.Groups(root), group)}
+			p.MemoryMiB = mib
+			return nvdriver.Allocate(root, p)
+		}
+	}
+	return fmt.Errorf("process %d has no control group of cgroup v2", pid)
 }

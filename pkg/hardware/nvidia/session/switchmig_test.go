@@ -347,7 +347,7 @@ func TestEveryInventoryIsSwitched(t *testing.T) {
 			g := m.GPUs()[0]
 			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false))
 			on := m.GPUs()[0]
-			g.LinkGroup = "" // Ampere turns its NVLinks off in MIG mode
+			g.LinkGroup = on.LinkGroup // Ampere turns its NVLinks off in MIG mode: TestLinkGroups
 			assert.Equal(t, g.WithMIG(gpu.MIGOn), on)
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
@@ -55,7 +56,9 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 		for _, g := range inv.Hardware("node") {
 			numa := int64(0)
 			g.NUMANode = &numa
-			shares, err := profile.Default().ShareDevices(&g, true)
+			wanted := profile.Default()
+			wanted.MaxMemoryLimitPercent = 2 * gpu.LimitIsRequest
+			shares, err := wanted.ShareDevices(&g, true)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g, ExtendedResource: "nvidia.com/gpu"})

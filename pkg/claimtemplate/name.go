@@ -61,10 +61,8 @@ const (
 )
 
 var (
-	amount = regexp.MustCompile(`^tranche-(amd-)?(?:gpu|fraction-([0-9]+)|memory-([0-9]+)mi)(?:-compute-([0-9]+))?(?:-x([0-9]+))?(-mps)?$`)
-	// limitAmount is what stands behind an amount of memory that has a limit above it.
-	limitAmount = regexp.MustCompile(`^(tranche-memory-[0-9]+mi)-limit-([0-9]+)mi(.*)$`)
-	value       = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	amount = regexp.MustCompile(`^tranche-(amd-)?(?:gpu|fraction-([0-9]+)|memory-([0-9]+)mi(?:-limit-([0-9]+)mi)?)(?:-compute-([0-9]+))?(?:-x([0-9]+))?(-mps)?$`)
+	value  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 )
 
 // Parse parses the name of a template. Each Request has exactly one name.
@@ -73,22 +71,18 @@ func Parse(name string) (*Request, error) {
 		return nil, fmt.Errorf("template %.40s… has a name of %d characters, and the limit is %d", name, len(name), longestName)
 	}
 	parts := strings.Split(name, ".")
-	plain, limit := parts[0], ""
-	if with := limitAmount.FindStringSubmatch(plain); with != nil {
-		plain, limit = with[1]+with[3], with[2]
-	}
-	found := amount.FindStringSubmatch(plain)
+	found := amount.FindStringSubmatch(parts[0])
 	if found == nil {
 		return nil, fmt.Errorf("template %s: the name has no amount, as in tranche-fraction-500 or tranche-memory-2000mi", name)
 	}
-	r := &Request{Vendor: gpu.NVIDIA, Count: 1, MPS: found[6] != ""}
+	r := &Request{Vendor: gpu.NVIDIA, Count: 1, MPS: found[7] != ""}
 	if found[1] != "" {
 		r.Vendor = gpu.AMD
 	}
 	for _, number := range []struct {
 		text string
 		to   *int64
-	}{{found[2], &r.Fraction}, {found[3], &r.Memory}, {limit, &r.Limit}, {found[4], &r.Compute}, {found[5], &r.Count}} {
+	}{{found[2], &r.Fraction}, {found[3], &r.Memory}, {found[4], &r.Limit}, {found[5], &r.Compute}, {found[6], &r.Count}} {
 		if number.text == "" {
 			continue
 		}

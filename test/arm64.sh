@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Starts the programs for arm64 that make release has built, on this machine, in QEMU's user mode, with the
-# C library of the image: each answers, and the kubelet plugin serves a kubelet with the simulated NVIDIA
-# library for arm64: it publishes eight GPUs, and prepares and releases claims for partitions and shares.
-# What that does not show: containers, and the kernel of such a machine.
+# Starts the programs for arm64 on this machine, in QEMU's user mode, with the C library of the image: each
+# answers, and the kubelet plugin serves a kubelet with the simulated NVIDIA library for arm64. It publishes
+# eight GPUs, prepares and releases claims for partitions, and is started again. As root, after
+# make build ARCH=arm64 (make test-arm64).
 #
-# Programs that the plugin starts, such as MPS daemons, are those of this machine: the kernel could not
-# start the others. As root.
+# What that does not show: containers, the kernel of such a machine, and MPS daemons. QEMU starts no program
+# in namespaces of its own (linux-user/syscall.c: CLONE_INVALID_FORK_FLAGS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=$PWD/build/release/linux-arm64
@@ -43,4 +43,4 @@ says simulated-driver '--inventory' --help
 says kubectl-tranche 'mig-1g-10gb' templates --inventory h100x8
 
 go run ./test/bench -plugin "$work/run/tranche-kubelet-plugin" -hook "$programs/nvidia-cdi-hook" \
-  -libraries "$programs/simulated-nvml" -only "file replacements in Prepare + Unprepare of a"
+  -libraries "$programs/simulated-nvml" -only "Prepare + Unprepare of a MIG claim"

@@ -52,18 +52,17 @@ func (s *suite) process(pod *corev1.Pod, container string) string {
 	return fmt.Sprintf("/proc/%d", all[0])
 }
 
-// pidOnNode returns the id, on its node, of the first process of a pod's container. Nodes have PID
-// namespaces of their own.
-func (s *suite) pidOnNode(pod *corev1.Pod, container string) int {
+// idOnNode returns the id that a process of a container has on its node: nodes have PID namespaces of their own.
+func (s *suite) idOnNode(process int) int {
 	s.t.Helper()
-	status, err := os.ReadFile(filepath.Join(s.process(pod, container), "status"))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
 	require.NoError(s.t, err)
 	_, ids, _ := strings.Cut(string(status), "\nNSpid:") // on this machine, on the node, in the container
 	fields := strings.Fields(ids)
 	require.GreaterOrEqual(s.t, len(fields), 3, "%s", status)
-	pid, err := strconv.Atoi(fields[1])
+	id, err := strconv.Atoi(fields[1])
 	require.NoError(s.t, err)
-	return pid
+	return id
 }
 
 // seenWith lists the device nodes that a container sees and whose names begin with a prefix.

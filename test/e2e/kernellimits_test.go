@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
@@ -41,11 +42,11 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 	assert.Equal(t, "kernel", *s.shareDevice(pod).Attributes[names.AttributeIsolation].StringValue)
 
 	container := pod.Spec.Containers[0].Name
-	first := s.processes(pod, container)[0]
+	first := s.idOnNode(s.processes(pod, container)[0])
 	require.ErrorContains(t, s.allocate(pod, first, 2001), "out of memory")
 	require.NoError(t, s.allocate(pod, first, 1500))
 	s.exec(s.namespace, "limited", container, "sh", "-c", "sleep 1000000 >/dev/null 2>&1 &") // forks, and runs another program
-	all := s.processes(pod, container)
+	all := lists.Map(s.processes(pod, container), s.idOnNode)
 	require.Greater(t, len(all), 1)
 	second := all[len(all)-1]
 	require.ErrorContains(t, s.allocate(pod, second, 501), "out of memory", "both together")
@@ -83,7 +84,7 @@ func (s *suite) burst() {
 	pod := s.waitRunning("burst")
 	assert.Equal(t, simulatedLimit{Soft: 1000 << 20, Hard: 1500 << 20}, s.memoryLimitOf(pod))
 	assert.EqualValues(t, 200, *s.shareDevice(pod).Attributes[names.AttributeMaxMemoryLimitPercent].IntValue)
-	process := s.processes(pod, pod.Spec.Containers[0].Name)[0]
+	process := s.idOnNode(s.processes(pod, pod.Spec.Containers[0].Name)[0])
 	require.ErrorContains(t, s.allocate(pod, process, 1501), "out of memory")
 	require.NoError(t, s.allocate(pod, process, 1500))
 	require.NoError(t, s.allocate(pod, process, 0))
@@ -132,7 +133,7 @@ func (s *suite) memoryLimitOf(pod *corev1.Pod) simulatedLimit {
 	return simulatedLimit{}
 }
 
-// allocate has a process of a pod allocate memory of the pod's GPU, as the simulated kernel driver counts
+// allocate has a process of a pod, by its id on the node, allocate memory of the pod's GPU, as the simulated kernel driver counts
 // it; 0: it frees all.
 func (s *suite) allocate(pod *corev1.Pod, process, mib int) error {
 	s.t.Helper()

@@ -113,7 +113,7 @@ func TestUsageByPod(t *testing.T) {
 	s.gpuPodAt(nodeC, "first", classCPX, amd)
 	s.gpuPodAt(nodeC, "second", classCPX, amd)
 	s.waitRunning("little", "much", "whole", "first", "second")
-	pid := func(name string) int { return s.pidOnNode(s.pod(name), "main") }
+	pid := func(name string) int { return s.idOnNode(s.processes(s.pod(name), "main")[0]) }
 	using := func(percent, gib int) load.Use { return load.Use{Compute: percent, MemoryMiB: gib << 10} }
 	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{
 		{GPU: gpus[1].PCI, PID: pid("little"), MPS: true, Use: using(10, 2)},

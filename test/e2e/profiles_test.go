@@ -103,7 +103,8 @@ func (s *suite) settled(node string) (lines []string) {
 	s.eventually(node+" knows the limits of its shares", func() (bool, string) {
 		lines = s.published(node)
 		unlimited := slices.ContainsFunc(lines, func(device string) bool {
-			return strings.Contains(device, "string: share") && strings.Contains(device, "string: nvidia") && !strings.Contains(device, "computePercent:")
+			return strings.Contains(device, "string: share") && strings.Contains(device, "string: nvidia") && !strings.Contains(device, "computePercent:") &&
+				!strings.Contains(device, "string: kernel")
 		})
 		return !unlimited, strings.Join(lines, "\n")
 	})

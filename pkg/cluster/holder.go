@@ -47,10 +47,10 @@ func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
 func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) Holder {
 	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: ptr.Deref(r.AdminAccess, false)}
 	for _, user := range c.Status.ReservedFor {
-		if user.Resource == "pods" && user.APIGroup == "" {
-			h.Pods = append(h.Pods, user.Name)
+		if c := ConsumerOf(user); c.IsPod() {
+			h.Pods = append(h.Pods, c.Name)
 		} else {
-			h.Others = append(h.Others, Consumer{APIGroup: user.APIGroup, Resource: user.Resource, Name: user.Name})
+			h.Others = append(h.Others, c)
 		}
 	}
 	slices.Sort(h.Pods)
@@ -71,9 +71,17 @@ func (h Holder) Consumers() []string {
 	return append(slices.Clone(h.Pods), lists.Map(h.Others, Consumer.String)...)
 }
 
+// ConsumerOf returns what a claim is reserved for.
+func ConsumerOf(r resourceapi.ResourceClaimConsumerReference) Consumer {
+	return Consumer{APIGroup: r.APIGroup, Resource: r.Resource, Name: r.Name}
+}
+
+// IsPod reports whether the consumer is a pod.
+func (c Consumer) IsPod() bool { return c.APIGroup == "" && c.Resource == "pods" }
+
 // String names the consumer: "podgroups.scheduling.k8s.io/workers", and a pod by its name alone.
 func (c Consumer) String() string {
-	if c.Resource == "pods" && c.APIGroup == "" {
+	if c.IsPod() {
 		return c.Name
 	}
 	return schema.GroupResource{Group: c.APIGroup, Resource: c.Resource}.String() + "/" + c.Name

@@ -41,7 +41,7 @@ func (p *Planner) movable(pod *corev1.Pod) *podInfo {
 // it may not be moved for the waiting pod.
 func (p *Planner) podOf(h cluster.Holder, waiting *podInfo) (pod *podInfo, notMovable string) {
 	claim := p.claims[types.NamespacedName{Namespace: h.Namespace, Name: h.Claim}]
-	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].Resource != "pods" || claim.Status.ReservedFor[0].APIGroup != "" {
+	if claim == nil || len(claim.Status.ReservedFor) != 1 || !cluster.ConsumerOf(claim.Status.ReservedFor[0]).IsPod() {
 		return nil, fmt.Sprintf("ResourceClaim %s/%s is not used by exactly one pod", h.Namespace, h.Claim)
 	}
 	found := p.pods[types.NamespacedName{Namespace: h.Namespace, Name: claim.Status.ReservedFor[0].Name}]

@@ -69,7 +69,7 @@ func (in *OwnerInput) users(c *resourceapi.ResourceClaim) []*corev1.Pod {
 
 func reservedFor(c *resourceapi.ResourceClaim) []string {
 	return lists.Map(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) string {
-		return cluster.Consumer{APIGroup: r.APIGroup, Resource: r.Resource, Name: r.Name}.String()
+		return cluster.ConsumerOf(r).String()
 	})
 }
 

@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO      ?= go
 # With -trimpath, a second clone uses what was compiled for the first, and programs what was for tests.
 export GOFLAGS += -trimpath -buildvcs=false
-# test/autoscalers needs a newer Go than the rest.
+# An older Go downloads the one in go.mod.
 export GOTOOLCHAIN = auto
 # go-nvml binds calls that NVML's header marks as deprecated.
 export CGO_CFLAGS = -Wno-deprecated-declarations

@@ -1,6 +1,8 @@
 module github.com/tranche-dev/tranche/release
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.4
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0

@@ -108,7 +108,7 @@ func startsIn(file, architecture string) error {
 	}
 	for _, s := range symbols {
 		if needed, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && newer(needed, debian.GLIBC) {
-			return fmt.Errorf("%s needs glibc %s for %s, and the image contains %s: build it on Debian 12, such as in a container of golang:1.26-bookworm",
+			return fmt.Errorf("%s needs glibc %s for %s, and the image contains %s: build it on Debian 12, such as in a container of golang:1.27-bookworm",
 				file, needed, s.Name, debian.GLIBC)
 		}
 	}

@@ -45,7 +45,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 		var lookErr error
 		if binary, lookErr = exec.LookPath("helm"); lookErr != nil {
 			t.Skip("left out: no helm on the PATH, and $HELM does not name one " +
-				"(go install helm.sh/helm/v4/cmd/helm@v4.3.1)")
+				"(go install helm.sh/helm/v4/cmd/helm@v4.3.2)")
 		}
 	}
 	key := strings.Join(args, " ")

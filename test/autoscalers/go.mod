@@ -1,8 +1,8 @@
 module github.com/tranche-dev/tranche/test/autoscalers
 
-go 1.26.9
+go 1.27.0
 
-toolchain go1.26.11
+toolchain go1.27.4
 
 require (
 	github.com/aws/karpenter-provider-aws v1.15.0

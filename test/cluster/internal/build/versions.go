@@ -17,10 +17,10 @@ import (
 
 // Versions of what is built. That of Kubernetes stands in go.mod too, and KubernetesVariable replaces it.
 const (
-	kubernetes = "v1.37.1"
+	kubernetes = "v1.37.2"
 	Containerd = "v2.4.2"
 	CNIPlugins = "v1.9.1"
-	Helm       = "v4.3.1"
+	Helm       = "v4.3.2"
 )
 
 // Kueue is an optional part: its version is in the name of its folder, not in key.

@@ -44,6 +44,8 @@ type LimiterConfig struct {
 	Groups string
 	// OwnPod is the UID of the plugin's pod, in whose control group limits are tried.
 	OwnPod types.UID
+	// Untested: limits are also offered for GPUs with UntestedLimits.
+	Untested bool
 	// NoHook says why containers do not get the hook; nil: they do.
 	NoHook error
 

@@ -316,6 +316,15 @@ func TestWorks(t *testing.T) {
 	require.ErrorIs(t, l.Works(t.Context(), g), gpu.ErrNotSupported)
 	assert.Equal(t, tried, l.driver.tried, "nothing was changed")
 
+	untested := *g
+	untested.UntestedLimits = true
+	l.loadID = "fourth"
+	l.driver.err = nil
+	require.EqualError(t, l.Works(t.Context(), &untested), "the chart's value amd.shareLimits.enabled is false, so nothing limits the memory of shares of GPU gpu-0000-01-00-0")
+	assert.Equal(t, tried, l.driver.tried)
+	l.Untested, l.loadID = true, "fifth"
+	require.NoError(t, l.Works(t.Context(), &untested))
+
 	for name, tt := range map[string]struct {
 		memory int64
 		change func(*share.LimiterConfig)

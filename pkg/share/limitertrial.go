@@ -39,6 +39,8 @@ func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
 	switch {
 	case err != nil:
 		return err
+	case g.UntestedLimits && !l.Untested:
+		return fmt.Errorf("the chart's value amd.shareLimits.enabled is false, so nothing limits the memory of shares of GPU %s", g.Name())
 	case l.NoHook != nil:
 		return l.NoHook
 	case g.Memory == 0:

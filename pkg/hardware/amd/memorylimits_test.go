@@ -1,0 +1,110 @@
+package amd_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
+)
+
+const gib = 1 << 30
+
+// group makes a control group, with the controller dmem if it is enabled for it.
+func group(t *testing.T, enabled bool) string {
+	t.Helper()
+	folder := t.TempDir()
+	if enabled {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "dmem.max"), nil, 0o600))
+	}
+	return folder
+}
+
+func TestMemoryLimits(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	kernel := m.files.Files.(*amdgpu.Kernel)
+	const first, second = "0000:05:00.0", "0000:26:00.0"
+	pod := group(t, true)
+	limit := func(pci string) gpu.MemoryLimit {
+		t.Helper()
+		limit, err := m.MemoryLimit(t.Context(), pci, pod)
+		require.NoError(t, err)
+		return limit
+	}
+	assert.Zero(t, limit(first))
+	require.NoError(t, m.SetMemoryLimit(t.Context(), first, pod, gpu.MemoryLimit{Bytes: 2 * gib, Guaranteed: gib}))
+	require.NoError(t, kernel.Allocate(pod, first, gib))
+	require.ErrorIs(t, kernel.Allocate(pod, first, gib+1), amdgpu.ErrOutOfMemory)
+	assert.Equal(t, gpu.MemoryLimit{Bytes: 2 * gib, Used: gib}, limit(first), "nothing is guaranteed")
+	assert.Zero(t, limit(second), "of the other GPU")
+
+	require.EqualError(t, m.SetMemoryLimit(t.Context(), first, pod, gpu.MemoryLimit{Bytes: gib / 2}),
+		"GPU 0000:05:00.0: the memory of control group "+pod+" was limited to 512 MiB, and the kernel reports 2048 MiB (0: no limit): the group uses 1024 MiB already")
+	require.NoError(t, m.SetMemoryLimit(t.Context(), first, pod, gpu.MemoryLimit{}))
+	require.NoError(t, kernel.Allocate(pod, first, 2*gib))
+
+	require.NoError(t, m.SetMemoryLimit(t.Context(), first, pod, gpu.MemoryLimit{Bytes: 8 * gib}))
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	assert.Zero(t, limit(first), "the driver was loaded again")
+}
+
+func TestMemoryLimitsRefuse(t *testing.T) {
+	set := func(m *machine, pci, group string) error {
+		_, err := m.MemoryLimit(t.Context(), pci, group)
+		require.Error(t, err)
+		return m.SetMemoryLimit(t.Context(), pci, group, gpu.MemoryLimit{Bytes: gib})
+	}
+	m := simulated(t, "mi300x8")
+	err := set(m, "0000:05:00.0", group(t, false))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, "the kernel's controller dmem (Linux 6.14 or later, CONFIG_CGROUP_DMEM) is not enabled for the control group")
+	require.Error(t, set(m, "0000:ff:00.0", group(t, true)), "no such GPU")
+	apu := simulated(t, "mi300a4")
+	gpus, err := apu.Inventory(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, set(apu, gpus[0].PCIAddress, group(t, true)), gpu.ErrNotSupported, "its memory is the host's")
+}
+
+// dmem is the controller of a kernel that answers in another way.
+type dmem struct {
+	sysfs.Files
+	max      string
+	onWrite  error
+	ofMemory string
+}
+
+func (d *dmem) ReadFile(name string) ([]byte, error) {
+	if filepath.Base(name) == "dmem.current" {
+		return []byte("drm/0000:05:00.0/vram " + d.ofMemory), nil
+	}
+	return []byte("drm/0000:05:00.0/vram0 7\ndrm/0000:05:00.0/vram " + d.max + "\n"), nil
+}
+
+func (d *dmem) WriteFile(string, []byte) error { return d.onWrite }
+
+func TestMemoryLimitsOfOtherKernels(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	for name, tt := range map[string]struct {
+		dmem dmem
+		err  string
+	}{
+		"refuses less than is used": {dmem{max: "max", ofMemory: "2147483648", onWrite: unix.EBUSY}, "was limited to 1024 MiB, and the kernel reports 0 MiB (0: no limit): the group uses 2048 MiB already"},
+		"takes no write":            {dmem{max: "max", onWrite: unix.EROFS}, "write drm/0000:05:00.0/vram 1073741824 to /group/dmem.max: read-only file system"},
+		"no number":                 {dmem{max: "much"}, `dmem.max of control group /group says "much", which is not a number of bytes`},
+		"usage is no number":        {dmem{max: "max"}, `dmem.current of control group /group says "", which is not a number of bytes`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver, err := amd.New(amd.Config{Files: m.files, Groups: &tt.dmem, HostDevRoot: m.root})
+			require.NoError(t, err)
+			require.ErrorContains(t, driver.SetMemoryLimit(t.Context(), "0000:05:00.0", "/group", gpu.MemoryLimit{Bytes: gib}), tt.err)
+		})
+	}
+}

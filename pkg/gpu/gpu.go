@@ -129,7 +129,8 @@ type GPU struct {
 	// LinkGroup is equal for GPUs of the node of which each has a direct link to each of the others:
 	// NVLink, also through NVSwitches, or XGMI. It is empty if there is none, or if that is not known.
 	LinkGroup string `json:"linkGroup,omitempty"`
-	// UntestedLimits: memory limits by control group were never tried on such a GPU.
+	// UntestedLimits: memory limits by control group were never tried on such a GPU. They guarantee
+	// nothing.
 	UntestedLimits bool `json:"untestedLimits,omitempty"`
 	// Counters is what the GPU has to give. The placements that are in use
 	// together may never take more.

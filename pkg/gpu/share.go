@@ -87,7 +87,7 @@ type Sharing struct {
 	// KernelLimits is set where the kernel driver keeps pods to the memory of their shares, which
 	// was seen to work.
 	KernelLimits bool `json:"kernelLimits,omitempty"`
-	// Untested is set where KernelLimits was never tried on such a GPU.
+	// Untested is set where KernelLimits was never tried on such a GPU, and guarantees nothing.
 	Untested bool `json:"untested,omitempty"`
 }
 

@@ -193,7 +193,9 @@ func TestSharesOfAMDLimited(t *testing.T) {
 	m.config.PodUID, m.config.CgroupRoot = pluginPod, nvdriver.Groups(m.simulated.Root)
 	m.write("tranche-hook", "#!/bin/sh\n")
 	m.config.Hook = m.path("tranche-hook")
-	folder := func(pod types.UID) string { return filepath.Join(m.config.CgroupRoot, "kubepods/burstable/pod"+string(pod)) }
+	folder := func(pod types.UID) string {
+		return filepath.Join(m.config.CgroupRoot, "kubepods/burstable/pod"+string(pod))
+	}
 	for _, pod := range []types.UID{pluginPod, webPod} {
 		m.group(pod, "main")
 		require.NoError(t, os.WriteFile(filepath.Join(folder(pod), "dmem.max"), nil, 0o600))

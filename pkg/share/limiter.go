@@ -28,6 +28,8 @@ const (
 	limitTimeout = 3 * time.Second
 	// trialInterval is how often it is tried whether the driver limits memory, if it does not.
 	trialInterval = time.Minute
+	// limitRounding is by how much a driver may round a limit up, in bytes: a large page of a GPU.
+	limitRounding = 2 * gpu.MiB
 )
 
 // LimiterConfig has what a Limiter works with.
@@ -130,7 +132,8 @@ func partsOf(records []ledger.Record) []part {
 					i, parts = len(parts), append(parts, p)
 				}
 				parts[i].Bytes += d.MemoryMost() / int64(len(r.Pods))
-				if d.Placement.Share.Burst() { // elsewhere nobody has more than is guaranteed
+				// Elsewhere nobody has more than is guaranteed, or nothing can be guaranteed.
+				if d.Placement.Share.Burst() && !d.Placement.Share.Untested {
 					parts[i].Guaranteed += d.Amount.Memory / int64(len(r.Pods))
 				}
 			}
@@ -230,10 +233,7 @@ func (l *Limiter) apply(ctx context.Context, p part, group string) error {
 		return err
 	}
 	loadID := l.LoadID(p.gpu)
-	if err := driver.SetMemoryLimit(ctx, p.gpu, group, p.MemoryLimit); err != nil {
-		return err
-	}
-	now, err := driver.MemoryLimit(ctx, p.gpu, group)
+	now, err := limit(ctx, driver, p.gpu, group, p.MemoryLimit)
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,10 @@ package amd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
@@ -27,7 +24,7 @@ const (
 func (h *gpuHandle) region() string { return "drm/" + h.PCIAddress + "/vram" }
 
 // SetMemoryLimit implements hardware.Driver. It has never limited a program on a GPU; what the source of
-// Linux 7.0 says:
+// Linux says:
 //
 //   - An allocation counts for the control group of the process that makes it, also through KFD, and for
 //     all groups above (ttm_resource_alloc). So the groups below need no limit.
@@ -35,7 +32,7 @@ func (h *gpuHandle) region() string { return "drm/" + h.PCIAddress + "/vram" }
 //     for which that is not enough fails (ttm_bo_evict_alloc).
 //   - What was moved is brought back by a worker of the kernel, and counts for nobody then
 //     (amdgpu_amdkfd_gpuvm_restore_process_bos). So does managed memory that comes by page faults.
-//   - A limit below what is used has no effect, and some versions do not tell.
+//   - A limit below what is used has no effect, which some versions do not tell.
 //
 // Nothing is guaranteed: that takes dmem.min in all groups above, which are the kubelet's.
 func (d *Driver) SetMemoryLimit(ctx context.Context, pciAddress, group string, limit gpu.MemoryLimit) error {
@@ -52,23 +49,7 @@ func (h *gpuHandle) limitMemory(group string, limit int64) error {
 	if limit > 0 {
 		value = strconv.FormatInt(limit, 10)
 	}
-	err := h.On(h.driver.cfg.Groups).Write(path.Join(group, limitFile), h.region()+" "+value)
-	if err != nil && !errors.Is(err, unix.EBUSY) { // it uses more already: see below
-		return err
-	}
-	now, err := h.dmem(group, limitFile)
-	if err != nil {
-		return err
-	}
-	if now != limit {
-		used, err := h.dmem(group, currentFile)
-		if err != nil {
-			return err
-		}
-		return fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and the kernel reports %d MiB (0: no limit): the group uses %d MiB already",
-			h.PCIAddress, group, limit/gpu.MiB, now/gpu.MiB, used/gpu.MiB)
-	}
-	return nil
+	return h.On(h.driver.cfg.Groups).Write(path.Join(group, limitFile), h.region()+" "+value)
 }
 
 // MemoryLimit implements hardware.Driver.
@@ -100,7 +81,7 @@ func (h *gpuHandle) dmem(group, file string) (int64, error) {
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < 0 {
-			return 0, fmt.Errorf("GPU %s: %s of control group %s says %q, which is not a number of bytes", h.PCIAddress, file, group, value)
+			return 0, fmt.Errorf("GPU %s: %s of control group %s has %q, which is not a number of bytes", h.PCIAddress, file, group, value)
 		}
 		return n, nil
 	}

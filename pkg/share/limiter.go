@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -288,16 +287,7 @@ func (l *Limiter) Released(ctx context.Context) {
 	}
 }
 
-// restoredError says that somebody else has changed a limit, which was set again.
-type restoredError struct{ found int64 }
-
-func (e *restoredError) Error() string {
-	if e.found == 0 {
-		return "the limit was removed"
-	}
-	return fmt.Sprintf("the limit was changed to %d MiB", e.found/gpu.MiB)
-}
-
+// check sets a limit that is missing or wrong, and reports one that somebody else has changed.
 func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	if err := l.turn.Acquire(ctx, 1); err != nil {
 		return nil //nolint:nilerr // the plugin is stopping
@@ -326,24 +316,22 @@ func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	if isAsSet {
 		return nil
 	}
-	if err := l.apply(ctx, p, group); err != nil {
+	if err := l.apply(ctx, p, group); err != nil || !ours {
 		return err
 	}
-	if ours {
-		return &restoredError{now.Bytes}
+	found := "removed"
+	if now.Bytes > 0 {
+		found = fmt.Sprintf("changed to %d MiB", now.Bytes/gpu.MiB)
 	}
+	l.Metrics.Finding(names.EventShareLimitRestored, nil)
+	l.Events.Warn(ctx, names.EventShareLimitRestored, fmt.Sprintf("The memory limit of %s was set again, because the limit was %s; other programs on the node and resets of the GPU do that", p, found))
 	return nil
 }
 
-// report reports a limit that was restored, and one that cannot be set once.
+// report reports once that a limit cannot be set.
 func (l *Limiter) report(ctx context.Context, p part, err error) {
 	text := ""
-	restored := (*restoredError)(nil)
-	switch {
-	case errors.As(err, &restored):
-		l.Metrics.Finding(names.EventShareLimitRestored, nil)
-		l.Events.Warn(ctx, names.EventShareLimitRestored, fmt.Sprintf("The memory limit of %s was set again, because %v; other programs on the node and resets of the GPU do that", p, err))
-	case err != nil:
+	if err != nil {
 		text = err.Error()
 	}
 	l.mu.Lock()

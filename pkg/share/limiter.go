@@ -232,7 +232,7 @@ func (l *Limiter) apply(ctx context.Context, p part, group string) error {
 		return err
 	}
 	loadID := l.LoadID(p.gpu)
-	now, err := limit(ctx, driver, p.gpu, group, p.MemoryLimit)
+	now, err := setLimit(ctx, driver, p.gpu, group, p.MemoryLimit)
 	if err != nil {
 		return err
 	}

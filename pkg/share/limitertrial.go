@@ -59,14 +59,14 @@ func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
 	if own == "" {
 		return fmt.Errorf("the control group of the plugin's own pod (UID %q) is not in %s: is cgroup v2 mounted there?", l.OwnPod, l.Groups)
 	}
-	if _, err := limit(ctx, driver, g.PCIAddress, own, gpu.MemoryLimit{Bytes: g.Memory}); err != nil {
+	if _, err := setLimit(ctx, driver, g.PCIAddress, own, gpu.MemoryLimit{Bytes: g.Memory}); err != nil {
 		return err
 	}
 	return driver.SetMemoryLimit(ctx, g.PCIAddress, own, gpu.MemoryLimit{})
 }
 
-// limit sets the limit of a control group, and returns what the driver has made of it.
-func limit(ctx context.Context, driver hardware.Driver, pciAddress, group string, want gpu.MemoryLimit) (now gpu.MemoryLimit, err error) {
+// setLimit sets the limit of a control group, and returns what the driver has made of it.
+func setLimit(ctx context.Context, driver hardware.Driver, pciAddress, group string, want gpu.MemoryLimit) (now gpu.MemoryLimit, err error) {
 	if err := driver.SetMemoryLimit(ctx, pciAddress, group, want); err != nil {
 		return now, err
 	}

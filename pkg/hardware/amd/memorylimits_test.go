@@ -16,8 +16,6 @@ import (
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
-const gib = 1 << 30
-
 // group makes a control group, with the controller dmem if it is enabled for it.
 func group(t *testing.T, enabled bool) string {
 	t.Helper()
@@ -96,7 +94,7 @@ func TestMemoryLimitsOfOtherKernels(t *testing.T) {
 		dmem     dmem
 		err, set string
 	}{
-		"refuses less than is used": {dmem{"max", "9", unix.EBUSY}, "", "write drm/0000:05:00.0/vram 1073741824 to /group/dmem.max: device or resource busy"},
+		"refuses less than is used": {dmem{max: "max", current: "9", onWrite: unix.EBUSY}, "", "write drm/0000:05:00.0/vram 1073741824 to /group/dmem.max: device or resource busy"},
 		"no limit that is a number": {dmem{max: "much"}, `dmem.max of control group /group has "much", which is not a number of bytes`, "not a number"},
 		"no usage":                  {dmem{max: "9"}, `dmem.current of control group /group has "", which is not a number of bytes`, ""},
 		"less than nothing":         {dmem{max: "-9"}, `has "-9", which is not a number of bytes`, "not a number"},

@@ -66,8 +66,8 @@ const (
 	EventShareLimitRestored = "ShareLimitRestored"
 	// EventShareLimitFailed (Warning): the memory limit of a pod's share is not in force.
 	EventShareLimitFailed = "ShareLimitFailed"
-	// EventShareLimitReduced (Warning, on the pod): a share has another memory limit than its claim
-	// requests.
+	// EventShareLimitReduced (Warning, on the pod or its PodGroup's claim): a share has another memory
+	// limit than its claim requests.
 	EventShareLimitReduced = "ShareLimitReduced"
 	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
 	// started again.

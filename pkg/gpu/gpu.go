@@ -68,6 +68,9 @@ const (
 	// IsolationKernel is a limit that the kernel driver enforces, on memory that
 	// the GPU itself would let everybody reach.
 	IsolationKernel Isolation = "kernel"
+	// IsolationUntested is a limit that the kernel should enforce by its documentation, and that was
+	// never seen to work on such a GPU.
+	IsolationUntested Isolation = "kernel-untested"
 	// IsolationCooperative is a limit that stops accidents and no adversary: a
 	// process can get around it.
 	IsolationCooperative Isolation = "cooperative"
@@ -126,6 +129,9 @@ type GPU struct {
 	// LinkGroup is equal for GPUs of the node of which each has a direct link to each of the others:
 	// NVLink, also through NVSwitches, or XGMI. It is empty if there is none, or if that is not known.
 	LinkGroup string `json:"linkGroup,omitempty"`
+	// UntestedLimits: memory limits by control group were never tried on such a GPU. They guarantee
+	// nothing.
+	UntestedLimits bool `json:"untestedLimits,omitempty"`
 	// Counters is what the GPU has to give. The placements that are in use
 	// together may never take more.
 	Counters Counters `json:"counters,omitempty"`

@@ -99,9 +99,10 @@ type Driver interface {
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 
 	// SetMemoryLimit limits the memory of the GPU that the processes of a control group, and of
-	// those below it, have together, and reads the limit back. limit.Used does not count; the zero
-	// limit: none. group is the folder of the group, as this process sees it. It fails with
-	// gpu.ErrNotSupported if nothing on the machine limits the GPU's memory.
+	// those below it, have together. limit.Used does not count; the zero limit: none. group is the
+	// folder of the group, as this process sees it. It fails with gpu.ErrNotSupported if nothing on
+	// the machine limits the GPU's memory. That it succeeds does not say that the limit is in force:
+	// see MemoryLimit.
 	SetMemoryLimit(ctx context.Context, pciAddress, group string, limit gpu.MemoryLimit) error
 	// MemoryLimit reads the limit of a control group.
 	MemoryLimit(ctx context.Context, pciAddress, group string) (gpu.MemoryLimit, error)

@@ -51,6 +51,8 @@ type Config struct {
 	// Hook is the program that limits the memory of shares when containers start. It is copied to
 	// the host. Empty: the kernel driver limits no shares.
 	Hook string
+	// UntestedLimits: limits of the kernel that were never tried on a GPU are offered.
+	UntestedLimits bool
 	// CgroupRoot is the folder of the root of all control groups of cgroup v2; empty:
 	// /sys/fs/cgroup, which is where NVIDIA's driver expects it.
 	CgroupRoot string

@@ -29,7 +29,7 @@ func (c *claims) newLimiter() *share.Limiter {
 		UpdatePods: func(ctx context.Context, ref ledger.ClaimRef, pod types.UID) error {
 			return c.UpdatePods(ctx, ref, pod, c.getClaim)
 		},
-		Groups: c.cgroupRoot(), OwnPod: c.PodUID, NoHook: c.installHook(),
+		Groups: c.cgroupRoot(), OwnPod: c.PodUID, Untested: c.UntestedLimits, NoHook: c.installHook(),
 		Events: c.events, Metrics: c.metrics,
 	})
 }

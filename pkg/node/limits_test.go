@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hook"
 	"github.com/tranche-dev/tranche/test/nodetest"
+	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 	"github.com/tranche-dev/tranche/test/simulator/nvstate"
 )
@@ -183,6 +184,72 @@ func TestBurst(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	assert.Zero(t, m.guaranteedOf(webPod), "at once, while the pod's control group exists")
 	assert.Zero(t, m.limitOf(webPod))
+}
+
+// The shares of an AMD GPU are limited by the kernel's controller, in the same way: only if that is on, and
+// the published isolation says that it was never tried.
+func TestSharesOfAMDLimited(t *testing.T) {
+	m := newAMDMachine(t, nodetest.NewAPI())
+	m.config.PodUID, m.config.CgroupRoot = pluginPod, nvdriver.Groups(m.simulated.Root)
+	m.write("tranche-hook", "#!/bin/sh\n")
+	m.config.Hook = m.path("tranche-hook")
+	folder := func(pod types.UID) string {
+		return filepath.Join(m.config.CgroupRoot, "kubepods/burstable/pod"+string(pod))
+	}
+	for _, pod := range []types.UID{pluginPod, webPod} {
+		m.group(pod, "main")
+		require.NoError(t, os.WriteFile(filepath.Join(folder(pod), "dmem.max"), nil, 0o600))
+	}
+	isolation := func() string {
+		d, ok := publishedDevice(t, m.api, amdCard0+"-memory-share")
+		require.True(t, ok)
+		return *d.Attributes[names.AttributeIsolation].StringValue
+	}
+	_, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	assert.Equal(t, string(gpu.IsolationNone), isolation(), "off by default")
+	stop()
+
+	m.config.UntestedLimits = true
+	k, _ := m.start()
+	require.Eventually(t, func() bool { return isolation() == string(gpu.IsolationUntested) }, nodetest.Patience, nodetest.Tick)
+	kernel := m.kernel().(*amdgpu.Kernel)
+	limit := func(pod types.UID) string {
+		data, err := kernel.Groups().ReadFile(filepath.Join(folder(pod), "dmem.max"))
+		require.NoError(t, err)
+		return strings.Fields(string(data))[1]
+	}
+	assert.Equal(t, "max", limit(pluginPod), "nothing is left of the trial")
+
+	k.mustPrepare(m.reserved("a", amdCard0+"-memory-share"))
+	hooks := m.hooks("a")
+	require.Len(t, hooks, 1)
+	require.NoError(t, m.starts(hooks[0], webPod, "main"))
+	assert.Equal(t, "2097152000", limit(webPod))
+	require.ErrorIs(t, kernel.Allocate(filepath.Join(folder(webPod), "main"), amdAddress, 2001<<20), amdgpu.ErrOutOfMemory)
+
+	// Somebody removes the limit.
+	require.NoError(t, kernel.Groups().WriteFile(filepath.Join(folder(webPod), "dmem.max"), []byte("drm/"+amdAddress+"/vram max")))
+	require.Eventually(t, func() bool { return limit(webPod) == "2097152000" }, nodetest.Patience, nodetest.Tick)
+	nodetest.AwaitEvent(t, m.api, names.EventShareLimitRestored, "pod team/pod-a on GPU "+amdCard0)
+	require.Empty(t, k.unprepare(nodetest.ClaimOf("a", amdCard0+"-memory-share")))
+	assert.Equal(t, "max", limit(webPod), "it has no share any more")
+}
+
+// A claim of a group of pods is told on the claim, because the pods are not known.
+func TestReducedLimitOfGroup(t *testing.T) {
+	m := limitedMachine(t)
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := m.reserved("a", memory0)
+	c.Status.ReservedFor[0] = resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "training", UID: "group"}
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: claimconfig.New(4000).DeviceConfiguration,
+	}}
+	_, err := m.api.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	k.mustPrepare(c)
+	nodetest.AwaitEventOn(t, m.api, "ResourceClaim", "claim-a", names.EventShareLimitReduced, "is 2000 MiB, not the 4000 MiB of its configuration")
 }
 
 // forgetLimits removes the limits of all groups.

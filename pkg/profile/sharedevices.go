@@ -73,6 +73,7 @@ func ofWhole(g *gpu.GPU, c Desired, limits bool) ([]gpu.Placement, error) {
 	}
 	sharing := c.Sharing
 	sharing.KernelLimits = c.KernelLimits && base.Memory > 0
+	sharing.Untested = sharing.KernelLimits && g.UntestedLimits
 	// With time-slicing, one of both is enough: without a daemon, the errors of one claim do not reach others.
 	needsMPS := c.Strategy == gpu.MPS || !sharing.KernelLimits
 	sharing.Limits = limits && needsMPS && g.Vendor == gpu.NVIDIA && base.Memory > 0

@@ -168,7 +168,10 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 			assert.Equal(t, want.mps, s.Memory < whole.Memory/gpu.MiB*gpu.MiB)
 		}
 	}
-	shares, err := with(func(c *profile.Desired) { c.KernelLimits = true }).ShareDevices(firstGPU(t, "gb10x1"), true)
+	shares, err := with(func(c *profile.Desired) { c.KernelLimits = true }).ShareDevices(firstGPU(t, "mi300x8"), true)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.IsolationUntested, shares[0].Isolation)
+	shares, err = with(func(c *profile.Desired) { c.KernelLimits = true }).ShareDevices(firstGPU(t, "gb10x1"), true)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.IsolationNone, shares[0].Isolation, "the amount is not known")
 }

@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +27,8 @@ const (
 	limitTimeout = 3 * time.Second
 	// trialInterval is how often it is tried whether the driver limits memory, if it does not.
 	trialInterval = time.Minute
+	// limitRounding is by how much a driver may round a limit up, in bytes: a large page of a GPU.
+	limitRounding = 2 * gpu.MiB
 )
 
 // LimiterConfig has what a Limiter works with.
@@ -44,6 +45,8 @@ type LimiterConfig struct {
 	Groups string
 	// OwnPod is the UID of the plugin's pod, in whose control group limits are tried.
 	OwnPod types.UID
+	// Untested: limits are also offered for GPUs with UntestedLimits.
+	Untested bool
 	// NoHook says why containers do not get the hook; nil: they do.
 	NoHook error
 
@@ -128,7 +131,8 @@ func partsOf(records []ledger.Record) []part {
 					i, parts = len(parts), append(parts, p)
 				}
 				parts[i].Bytes += d.MemoryMost() / int64(len(r.Pods))
-				if d.Placement.Share.Burst() { // elsewhere nobody has more than is guaranteed
+				// Elsewhere nobody has more than is guaranteed, or nothing can be guaranteed.
+				if d.Placement.Share.Burst() && !d.Placement.Share.Untested {
 					parts[i].Guaranteed += d.Amount.Memory / int64(len(r.Pods))
 				}
 			}
@@ -228,10 +232,7 @@ func (l *Limiter) apply(ctx context.Context, p part, group string) error {
 		return err
 	}
 	loadID := l.LoadID(p.gpu)
-	if err := driver.SetMemoryLimit(ctx, p.gpu, group, p.MemoryLimit); err != nil {
-		return err
-	}
-	now, err := driver.MemoryLimit(ctx, p.gpu, group)
+	now, err := setLimit(ctx, driver, p.gpu, group, p.MemoryLimit)
 	if err != nil {
 		return err
 	}
@@ -286,16 +287,7 @@ func (l *Limiter) Released(ctx context.Context) {
 	}
 }
 
-// restoredError says that somebody else has changed a limit, which was set again.
-type restoredError struct{ found int64 }
-
-func (e *restoredError) Error() string {
-	if e.found == 0 {
-		return "the limit was removed"
-	}
-	return fmt.Sprintf("the limit was changed to %d MiB", e.found/gpu.MiB)
-}
-
+// check sets a limit that is missing or wrong, and reports one that somebody else has changed.
 func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	if err := l.turn.Acquire(ctx, 1); err != nil {
 		return nil //nolint:nilerr // the plugin is stopping
@@ -324,24 +316,22 @@ func (l *Limiter) check(ctx context.Context, p part, group string) error {
 	if isAsSet {
 		return nil
 	}
-	if err := l.apply(ctx, p, group); err != nil {
+	if err := l.apply(ctx, p, group); err != nil || !ours {
 		return err
 	}
-	if ours {
-		return &restoredError{now.Bytes}
+	found := "removed"
+	if now.Bytes > 0 {
+		found = fmt.Sprintf("changed to %d MiB", now.Bytes/gpu.MiB)
 	}
+	l.Metrics.Finding(names.EventShareLimitRestored, nil)
+	l.Events.Warn(ctx, names.EventShareLimitRestored, fmt.Sprintf("The memory limit of %s was set again, because the limit was %s; other programs on the node and resets of the GPU do that", p, found))
 	return nil
 }
 
-// report reports a limit that was restored, and one that cannot be set once.
+// report reports once that a limit cannot be set.
 func (l *Limiter) report(ctx context.Context, p part, err error) {
 	text := ""
-	restored := (*restoredError)(nil)
-	switch {
-	case errors.As(err, &restored):
-		l.Metrics.Finding(names.EventShareLimitRestored, nil)
-		l.Events.Warn(ctx, names.EventShareLimitRestored, fmt.Sprintf("The memory limit of %s was set again, because %v; other programs on the node and resets of the GPU do that", p, err))
-	case err != nil:
+	if err != nil {
 		text = err.Error()
 	}
 	l.mu.Lock()

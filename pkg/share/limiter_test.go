@@ -37,10 +37,11 @@ type limiting struct {
 	mu     sync.Mutex
 	limits map[string]int64
 	// soft is what is guaranteed.
-	soft  map[string]int64
-	used  map[string]int64
-	err   error
-	tried int
+	soft   map[string]int64
+	noSoft bool
+	used   map[string]int64
+	err    error
+	tried  int
 }
 
 func key(pciAddress, group string) string { return pciAddress + " " + filepath.Base(group) }
@@ -53,12 +54,12 @@ func (d *limiting) SetMemoryLimit(_ context.Context, pciAddress, group string, l
 		return d.err
 	}
 	if d.used[key(pciAddress, group)] > limit.Bytes && limit.Bytes > 0 {
-		return errors.New("it uses more")
+		return nil // no effect, which the kernel does not tell
 	}
 	if d.limits[key(pciAddress, group)] = limit.Bytes; limit.Bytes == 0 {
 		delete(d.limits, key(pciAddress, group))
 	}
-	if d.soft[key(pciAddress, group)] = limit.Guaranteed; limit.Guaranteed == 0 {
+	if d.soft[key(pciAddress, group)] = limit.Guaranteed; limit.Guaranteed == 0 || d.noSoft {
 		delete(d.soft, key(pciAddress, group))
 	}
 	return nil
@@ -171,6 +172,16 @@ func TestBurst(t *testing.T) {
 	assert.Equal(t, map[string]int64{webOn0: 4 << 10, batchOn0: 1 << 10}, l.inForce())
 	assert.Equal(t, map[string]int64{webOn0: 2 * gib, batchOn0: gib}, l.driver.soft)
 
+	l.driver.noSoft = true
+	require.ErrorContains(t, l.start("a", more, web, "c"), "was guaranteed 2048 MiB of memory, and the driver reports 0 MiB")
+	untested := more
+	sharing := *more.Placement.Share
+	sharing.Untested, untested.Placement.Share = true, &sharing
+	l.records[0].Devices[0] = untested
+	require.NoError(t, l.start("a", untested, web, "c"), "limits that were never tried guarantee nothing")
+	l.records[0].Devices[0], l.driver.noSoft = more, false
+	require.NoError(t, l.start("a", more, web, "c"))
+
 	delete(l.driver.soft, webOn0)
 	l.Check(t.Context())
 	assert.Equal(t, map[string]int64{webOn0: 2 * gib, batchOn0: gib}, l.driver.soft, "set again")
@@ -233,7 +244,7 @@ func TestPodsShareAClaim(t *testing.T) {
 	l.joins = batch
 	l.driver.used[webOn0] = 3 * gib
 	err := l.start("a", d, batch, "c")
-	require.ErrorContains(t, err, "pod team/3f0f0d6e on GPU gpu-0000-01-00-0 shares the claim and must have less memory before another pod can start, which is retried: it uses more")
+	require.ErrorContains(t, err, "pod team/3f0f0d6e on GPU gpu-0000-01-00-0 shares the claim and must have less memory before another pod can start, which is retried: GPU gpu-0000-01-00-0: the memory of control group "+filepath.Join(l.Groups, "kubepods/pod"+string(web))+" was limited to 2048 MiB, and is now limited to 4096 MiB (0: not at all): does the group use 3072 MiB already?")
 	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
 	l.driver.used[webOn0] = 2 * gib
 	require.NoError(t, l.start("a", d, batch, "c"))
@@ -315,6 +326,15 @@ func TestWorks(t *testing.T) {
 	l.loadID = "third"
 	require.ErrorIs(t, l.Works(t.Context(), g), gpu.ErrNotSupported)
 	assert.Equal(t, tried, l.driver.tried, "nothing was changed")
+
+	untested := *g
+	untested.UntestedLimits = true
+	l.loadID = "fourth"
+	l.driver.err = nil
+	require.EqualError(t, l.Works(t.Context(), &untested), "the chart's value amd.shareLimits.enabled is false, so nothing limits the memory of shares of GPU gpu-0000-01-00-0")
+	assert.Equal(t, tried, l.driver.tried)
+	l.Untested, l.loadID = true, "fifth"
+	require.NoError(t, l.Works(t.Context(), &untested))
 
 	for name, tt := range map[string]struct {
 		memory int64

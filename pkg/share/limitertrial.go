@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
@@ -39,6 +40,8 @@ func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
 	switch {
 	case err != nil:
 		return err
+	case g.UntestedLimits && !l.Untested:
+		return fmt.Errorf("the chart's value amd.shareLimits.enabled is false, so nothing limits the memory of shares of GPU %s", g.Name())
 	case l.NoHook != nil:
 		return l.NoHook
 	case g.Memory == 0:
@@ -56,10 +59,28 @@ func (l *Limiter) try(ctx context.Context, g *gpu.GPU) error {
 	if own == "" {
 		return fmt.Errorf("the control group of the plugin's own pod (UID %q) is not in %s: is cgroup v2 mounted there?", l.OwnPod, l.Groups)
 	}
-	if err := driver.SetMemoryLimit(ctx, g.PCIAddress, own, gpu.MemoryLimit{Bytes: g.Memory}); err != nil {
+	if _, err := setLimit(ctx, driver, g.PCIAddress, own, gpu.MemoryLimit{Bytes: g.Memory}); err != nil {
 		return err
 	}
 	return driver.SetMemoryLimit(ctx, g.PCIAddress, own, gpu.MemoryLimit{})
+}
+
+// setLimit sets the limit of a control group, and returns what the driver has made of it.
+func setLimit(ctx context.Context, driver hardware.Driver, pciAddress, group string, want gpu.MemoryLimit) (now gpu.MemoryLimit, err error) {
+	if err := driver.SetMemoryLimit(ctx, pciAddress, group, want); err != nil {
+		return now, err
+	}
+	switch now, err = driver.MemoryLimit(ctx, pciAddress, group); {
+	case err != nil:
+		return now, err
+	case now.Bytes == 0 || now.Bytes > want.Bytes+limitRounding:
+		return now, fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and is now limited to %d MiB (0: not at all): does the group use %d MiB already?",
+			gpu.NameOf(pciAddress), group, want.Bytes/gpu.MiB, now.Bytes/gpu.MiB, now.Used/gpu.MiB)
+	case now.Guaranteed < want.Guaranteed-limitRounding:
+		return now, fmt.Errorf("GPU %s: control group %s was guaranteed %d MiB of memory, and the driver reports %d MiB",
+			gpu.NameOf(pciAddress), group, want.Guaranteed/gpu.MiB, now.Guaranteed/gpu.MiB)
+	}
+	return now, nil
 }
 
 // WhyNot says why the kernel driver does not limit the memory of pods, by the last trials, of the first

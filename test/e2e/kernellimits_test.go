@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,9 +56,15 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 	require.NoError(t, s.allocate(pod, second, 500))
 	require.ErrorContains(t, s.allocate(pod, second, 1), "out of memory")
 	back()
+
+	s.killKubeletAndContainerd()
+	assert.Equal(t, pod.Status.ContainerStatuses[0].ContainerID, s.pod("limited").Status.ContainerStatuses[0].ContainerID, "the container goes on")
+	assert.EqualValues(t, 2000<<20, s.memoryLimitOf(pod).Hard)
+	require.ErrorContains(t, s.allocate(pod, first, 1), "out of memory", "both still have all of it")
 	for _, process := range all {
 		require.NoError(t, s.allocate(pod, process, 0))
 	}
+	require.ErrorContains(t, s.allocate(pod, first, 2001), "out of memory")
 
 	s.restartPlugin(nodeA)
 	s.sharePod("later", classMemoryShare, amounts{"memory": "1000Mi"})
@@ -67,6 +74,16 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 	s.waitGone("limited") // and its control group with its limit
 
 	s.burst()
+}
+
+// killKubeletAndContainerd kills both on node-a, while its containers run, and waits until they work again.
+func (s *suite) killKubeletAndContainerd() {
+	s.t.Helper()
+	killed := time.Now()
+	for _, restart := range []string{"restart-containerd", "restart-kubelet"} {
+		s.onHost("cluster", restart, "--kill", "--dir", s.cluster, "--node", nodeA)
+	}
+	s.registeredAfter(killed)
 }
 
 // burst checks limits above requests: what the profile allows is allowed, and more is reduced.

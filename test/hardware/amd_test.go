@@ -78,7 +78,10 @@ var (
 		"available_compute_partition", "current_compute_partition", "available_memory_partition", "current_memory_partition",
 		"compute_partition_mem_alloc_mode", "vbios_version", "product_name", "ras/features", "reset_method",
 	}
-	filesOfDriver = []string{"module/amdgpu/version", "module/amdgpu/refcnt", "module/amdgpu/initstate", "module/amdgpu/taint"}
+	filesOfDriver = []string{
+		"module/amdgpu/version", "module/amdgpu/refcnt", "module/amdgpu/initstate", "module/amdgpu/taint",
+		"fs/cgroup/cgroup.controllers", "fs/cgroup/dmem.capacity",
+	}
 )
 
 // tellKernel prints the files that decide whether modes can be changed, and by whom the driver and

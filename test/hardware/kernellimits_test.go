@@ -49,7 +49,10 @@ func checkKernelLimits(t *testing.T, m *machine) {
 	now, err = m.driver.MemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, now.Used, one.Allocated+two.Allocated)
-	require.Error(t, m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, gpu.MemoryLimit{Bytes: limitB / 4}), "less than is used")
+	_ = m.driver.SetMemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup, gpu.MemoryLimit{Bytes: limitB / 4}) // not all drivers tell
+	now, err = m.driver.MemoryLimit(m.ctx(t), g.PCIAddress, limitedGroup)
+	require.NoError(t, err)
+	assert.EqualValues(t, limitB, now.Bytes, "less than is used")
 	endOne()
 	endTwo()
 

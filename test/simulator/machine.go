@@ -124,5 +124,5 @@ func (v amdVendor) Open(ctx context.Context) (*hardware.Opened, error) {
 		return nil, fmt.Errorf("simulate %s: %w", m.Inventory, err)
 	}
 	module := kmod.Module{Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Manager: v.Manager, LookPause: lookPause}
-	return v.Use(ctx, amd.Config{Files: kernel, HostDevRoot: m.Root}, module)
+	return v.Use(ctx, amd.Config{Files: kernel, HostDevRoot: m.Root, Groups: kernel.Groups()}, module)
 }

@@ -38,6 +38,7 @@ func addFlags(flags *pflag.FlagSet, o *Options) {
 	flags.Var(extendedResources{&c.ExtendedResources}, "extended-resource", "extended resource that devices of its vendor serve, as the profile says: nvidia.com/gpu, amd.com/gpu; repeatable")
 	flags.BoolVar(&c.MIGExtendedResources, "mig-replicas", false, "let profiles say what nvidia.com/mig-<profile> stands for: a partition, or a replica of one")
 	flags.BoolVar(&c.MemoryModes, "amd-memory-partitions", false, "reload AMD's driver where a profile changes the memory mode")
+	flags.BoolVar(&c.UntestedLimits, "amd-share-limits", false, "have the kernel's controller dmem limit the memory of shares of AMD's GPUs, which was never tried on a GPU")
 	flags.BoolVar(&c.GPUResources, "gpu-resources", false, "write GPU memory and compute into the node's status (tranche.dev/gpu-memory, tranche.dev/gpu-compute)")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "write the node labels of NVIDIA's GPU feature discovery and AMD's node labeller")
 	flags.DurationVar(&c.UsageInterval, "usage-interval", 10*time.Second, "how often to measure how much the GPUs are used; 0: never")

@@ -29,6 +29,9 @@ type Config struct {
 	// container runtime sees: "/", which is also the default, or the folder of a
 	// simulated kernel.
 	HostDevRoot string
+	// Groups has the control groups, by the paths that SetMemoryLimit gets. Nil: the files that this
+	// process sees.
+	Groups sysfs.Files
 	// BusyPatience is how long a switch waits for processes that hold the GPU.
 	// Zero: 10 s.
 	BusyPatience time.Duration
@@ -66,6 +69,9 @@ func New(cfg Config) (*Driver, error) {
 		return nil, errors.New("amd: Config.Files is not set")
 	}
 	cfg.HostDevRoot = cmp.Or(cfg.HostDevRoot, "/")
+	if cfg.Groups == nil {
+		cfg.Groups = sysfs.Host("/")
+	}
 	if cfg.BusyPatience <= 0 {
 		cfg.BusyPatience = busyPatience
 	}

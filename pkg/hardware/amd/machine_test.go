@@ -108,7 +108,7 @@ func simulated(t *testing.T, name string, change ...func(*models.Inventory)) *ma
 // restart is a new process of the plugin.
 func (m *machine) restart() {
 	m.t.Helper()
-	cfg := amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: cmp.Or(m.patience, 300*time.Millisecond), ReloadPatience: cmp.Or(m.comeBack, time.Minute)}
+	cfg := amd.Config{Files: m.files, Groups: m.files.Files.(*amdgpu.Kernel).Groups(), HostDevRoot: m.root, BusyPatience: cmp.Or(m.patience, 300*time.Millisecond), ReloadPatience: cmp.Or(m.comeBack, time.Minute)}
 	if m.module != nil {
 		cfg.Reload = m.reload
 	}

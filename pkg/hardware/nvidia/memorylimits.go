@@ -16,9 +16,6 @@ import (
 // firstWithLimits is the first branch of the driver that limits memory by control group.
 const firstWithLimits = "R615"
 
-// limitRounding is by how much the driver may round a limit up, in bytes: a large page of a GPU.
-const limitRounding = 2 << 20
-
 // SetMemoryLimit implements hardware.Driver. What is guaranteed is the soft limit of the group itself: the
 // driver adds it to the groups above, and takes it back only by another call, not when the group is
 // removed. It lets MPS end programs of groups that have more. So there should be none where no group can
@@ -66,26 +63,7 @@ func (h *handle) setMemoryLimit(group string, limit gpu.MemoryLimit) error {
 	case err != nil:
 		return fmt.Errorf("limit the memory of control group %s to %d MiB: %w", group, limit.Bytes/gpu.MiB, err)
 	}
-	now, err := h.memoryLimit(group)
-	if err != nil {
-		return err
-	}
-	if limit.Bytes > 0 && (now.Bytes == 0 || now.Bytes > limit.Bytes+limitRounding) {
-		return fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and the driver reports %s: does the group use %d MiB already?",
-			h.PCIAddress, group, limit.Bytes/gpu.MiB, describeLimit(now), now.Used/gpu.MiB)
-	}
-	if now.Guaranteed < limit.Guaranteed-limitRounding {
-		return fmt.Errorf("GPU %s: control group %s was guaranteed %d MiB of memory, and the driver reports %d MiB",
-			h.PCIAddress, group, limit.Guaranteed/gpu.MiB, now.Guaranteed/gpu.MiB)
-	}
 	return nil
-}
-
-func describeLimit(l gpu.MemoryLimit) string {
-	if l.Bytes == 0 {
-		return "no limit"
-	}
-	return fmt.Sprintf("a limit of %d MiB", l.Bytes/gpu.MiB)
 }
 
 // groupsWithLimits returns the groups below one that have a limit of their own by the kernel's

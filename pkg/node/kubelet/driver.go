@@ -141,12 +141,16 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 }
 
 // warnReducedLimits writes events about the pods of a claim that was not prepared before, whose shares have
-// other memory limits than it asks for.
+// other memory limits than it asks for; about the claim if it is reserved for a group of pods.
 func (d *Driver) warnReducedLimits(ctx context.Context, c *resourceapi.ResourceClaim, before, record ledger.Record) {
 	if before.State == ledger.Prepared {
 		return
 	}
 	for _, message := range steps.ReducedLimits(c, record) {
+		if record.Group {
+			d.Publisher.Events.WarnClaim(ctx, record.Claim, names.EventShareLimitReduced, message)
+			continue
+		}
 		for _, pod := range record.Pods {
 			d.Publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, names.EventShareLimitReduced, message)
 		}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -77,8 +78,19 @@ func (e *Events) WarnPod(ctx context.Context, namespace string, pod ledger.Pod, 
 	if pod.Name == "" {
 		return // of a PodGroup: its name is not known
 	}
-	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID}
-	e.recorder.Eventf(regarding, e.node, corev1.EventTypeWarning, reason, action, "%s", truncate(message))
+	e.warnAbout(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID}, reason, message)
+}
+
+// WarnClaim writes a warning about a claim, for its pods if they are not known.
+func (e *Events) WarnClaim(ctx context.Context, claim ledger.ClaimRef, reason, message string) {
+	klog.FromContext(ctx).Info(message, "event", reason, "claim", klog.KRef(claim.Namespace, claim.Name))
+	e.warnAbout(&corev1.ObjectReference{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+	}, reason, message)
+}
+
+func (e *Events) warnAbout(what *corev1.ObjectReference, reason, message string) {
+	e.recorder.Eventf(what, e.node, corev1.EventTypeWarning, reason, action, "%s", truncate(message))
 }
 
 // action is the action of all events.

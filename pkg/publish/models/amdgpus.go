@@ -23,8 +23,8 @@ func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
 	for i := range inv.AMD {
 		c := &inv.AMD[i]
 		gpus[i] = gpu.GPU{
-			PCIAddress:  c.PCI,
-			Vendor:      gpu.AMD,
+			PCIAddress: c.PCI,
+			Vendor:     gpu.AMD, UntestedLimits: true,
 			Index:       i,
 			Minor:       inv.RenderMinor(i),
 			UUID:        fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),

@@ -9,6 +9,8 @@
 // processes.go); a write (write.go) changes the state. [Kernel.Modprobe] (driver.go) unloads
 // and loads the driver, with the output of the real program.
 //
+// [Kernel.Groups] has the limits of the GPUs' memory by control group (groups.go).
+//
 // Faults and processes are set through <Root>/faults.yaml at any time, by hand
 // or with [SetFaults] (faults.go), beside those of test/simulator/nvdriver:
 //

@@ -72,6 +72,8 @@ type gpuState struct {
 	Broken bool `json:"broken,omitempty"`
 	// Absent: the last load of the driver did not bring the GPU up.
 	Absent bool `json:"absent,omitempty"`
+	// Groups are the control groups by their folders, since the last load of the driver.
+	Groups map[string]memoryGroup `json:"groups,omitempty"`
 }
 
 func newStore(root string) *disk.Store[state] {
@@ -117,6 +119,7 @@ func (st *state) load() {
 	for i := range st.GPUs {
 		c := &st.GPUs[i]
 		c.Broken, c.Absent, c.NodesFrom, c.Requested, c.Selected = false, false, time.Time{}, "", c.Now.Compute
+		c.Groups = nil
 		st.announce(i)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func (c *GPU) describe() (gpu.GPU, error) {
-	g := gpu.GPU{PCIAddress: c.PCIAddress, Vendor: gpu.AMD}
+	g := gpu.GPU{PCIAddress: c.PCIAddress, Vendor: gpu.AMD, UntestedLimits: true}
 	l, err := c.Look()
 	if err != nil {
 		return g, err

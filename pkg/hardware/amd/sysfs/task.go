@@ -73,6 +73,9 @@ func (t *Task) RealPath(name string) (string, error) {
 	return call(t, "follow", "following", name, func() (string, error) { return t.files.EvalSymlinks(name) })
 }
 
+// On returns a task at the same gate for other files.
+func (t *Task) On(files Files) *Task { return &Task{t.Task, files} }
+
 // Undoing returns a task at the same gate that outlives the caller's time.
 func (t *Task) Undoing() *Task { return &Task{t.Task.Undoing(), t.files} }
 

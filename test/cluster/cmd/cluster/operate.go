@@ -29,6 +29,10 @@ var operations = []operation{
 		func(ctx context.Context, c *cluster.Cluster, node string, kill bool) error {
 			return c.RestartKubelet(ctx, node, kill)
 		}},
+	{"restart-containerd", "End a node's containerd, start it and wait until it answers; containers go on", true, true,
+		func(ctx context.Context, c *cluster.Cluster, node string, kill bool) error {
+			return c.RestartContainerd(ctx, node, kill)
+		}},
 	{"stop-apiserver", "End the API server; all else goes on", false, true,
 		func(_ context.Context, c *cluster.Cluster, _ string, kill bool) error { return c.StopAPIServer(kill) }},
 	{"start-apiserver", "Start the API server and wait until it is ready", false, false,

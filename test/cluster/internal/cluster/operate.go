@@ -33,6 +33,25 @@ func (c *Cluster) RestartKubelet(ctx context.Context, name string, kill bool) er
 	return c.StartKubelet(ctx, name)
 }
 
+// RestartContainerd ends a node's containerd, starts it and waits until it answers. Containers go on.
+func (c *Cluster) RestartContainerd(ctx context.Context, name string, kill bool) error {
+	node, err := c.node(name)
+	if err != nil {
+		return err
+	}
+	target, err := c.machine(name)
+	if err != nil {
+		return err
+	}
+	if err := c.stopProcess(name, node.processName(containerd), kill); err != nil {
+		return err
+	}
+	if err := startAll(target, node.containerdProcess()); err != nil {
+		return err
+	}
+	return c.awaitContainerd(ctx, target)
+}
+
 // StopAPIServer ends the API server; etcd and all others go on.
 func (c *Cluster) StopAPIServer(kill bool) error {
 	return c.stopProcess(controlPlane, apiServer, kill)

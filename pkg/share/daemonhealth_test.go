@@ -1,6 +1,7 @@
 package share
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -48,8 +49,9 @@ func TestProblemsOfDaemons(t *testing.T) {
 // reported if there are shares.
 func TestProbesThatFail(t *testing.T) {
 	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
-	root := t.TempDir()
-	d := NewDaemons(mps.New(mps.Config{Dir: filepath.Join(root, "mps"), DriverRoot: root}), c.Events)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	d := NewDaemons(mps.New(mps.Config{Dir: filepath.Join(file, "no-folder")}), c.Events)
 	ctx := nodetest.Quiet(t.Context())
 	probed := func(load string, shared bool) bool {
 		before := d.WhyNot()

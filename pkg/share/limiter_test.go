@@ -210,7 +210,8 @@ func TestBurst(t *testing.T) {
 
 // Nothing but the ledger says who may have what.
 func TestLimitRefuses(t *testing.T) {
-	d, plainShare, nothing := device(0, byKernel, memory(1)), device(1, plain, memory(1)), device(2, byKernel, memory(0))
+	released := device(5, byKernel, memory(1))
+	d, plainShare, nothing := device(0, byKernel, memory(1)), device(1, plain, memory(1)), device(4, byKernel, memory(0))
 	for name, tt := range map[string]struct {
 		claim  string
 		device ledger.Device
@@ -224,7 +225,7 @@ func TestLimitRefuses(t *testing.T) {
 		"another pod":         {"a", d, batch, "claim team/a is not reserved for pod " + string(batch)},
 		"a group of no pod":   {"a", d, "x", "is in none of a pod"},
 		"driver without call": {"a", d, web, "scripted failure"},
-		"a released claim":    {"r", d, web, "claim team/r has no memory of " + d.Name + " for pod " + string(web)},
+		"a released claim":    {"r", released, web, "claim team/r has no memory of " + released.Name + " for pod " + string(web)},
 		"no memory":           {"n", nothing, web, "claim team/n has no memory of"},
 		"pods are not known":  {"a", d, own, "find out which pods use claim team/a: scripted failure"},
 	} {
@@ -232,7 +233,7 @@ func TestLimitRefuses(t *testing.T) {
 			l := newLimits(t)
 			l.holds("a", []types.UID{web}, d, plainShare)
 			l.holds("b", []types.UID{web}, d)
-			l.holds("r", []types.UID{web}, d)
+			l.holds("r", []types.UID{web}, released)
 			l.holds("n", []types.UID{web}, nothing)
 			l.records[1].State, l.records[2].Released = ledger.Preparing, true
 			if name == "driver without call" {

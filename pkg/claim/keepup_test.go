@@ -142,6 +142,8 @@ func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
 	// Without a driver there is nothing to do.
 	m.LoadID = func(string) string { return "" }
 	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", one))))
+	require.NoError(t, os.Remove(p.cdiFile("a")))
+	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", one))), "not even without a file")
 	m.LoadID = p.hardware.loadOf
 	p.hardware.loadID = "boot-1, second load"
 

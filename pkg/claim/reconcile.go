@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -157,14 +158,7 @@ func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 }
 
 func deviceNames(r ledger.Record) string {
-	names := ""
-	for i, d := range r.Devices {
-		if i > 0 {
-			names += ", "
-		}
-		names += d.Key()
-	}
-	return names
+	return strings.Join(lists.Map(r.Devices, ledger.Device.Key), ", ")
 }
 
 // removeOrphanFiles removes CDI files of claims that are not in the ledger.

@@ -247,3 +247,27 @@ func TestRecoverWithoutCopy(t *testing.T) {
 		})
 	}
 }
+
+// While the ledger cannot be read, nothing is released, and no file is taken for an orphan.
+func TestReconcileWithoutTheLedger(t *testing.T) {
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
+	require.NoError(t, os.WriteFile(p.cdiFile("x"), []byte(`{}`), 0o600))
+	before := p.hardware.names()
+	require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
+	m.Ledger.ReadAgain()
+	findings := m.Reconcile(t.Context(), noClaims)
+	assert.Equal(t, []string{"LedgerUnreadable", "LedgerUnreadable"}, reasons(findings))
+	for _, f := range findings {
+		require.ErrorIs(t, f.Err, os.ErrNotExist)
+	}
+	_, err := m.Foreign(t.Context(), claims.Address(0))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.Equal(t, before, p.hardware.names())
+	assert.FileExists(t, p.cdiFile("a"))
+	assert.FileExists(t, p.cdiFile("x"))
+
+	require.NoError(t, os.Rename(p.ledgerDir()+".away", p.ledgerDir()))
+	assert.Equal(t, []string{"LeftoverReleased", "OrphanFileRemoved"}, reasons(m.Reconcile(t.Context(), noClaims)), "the locks are free again")
+	p.nothingHeld(m)
+}

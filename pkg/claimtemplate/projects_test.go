@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -67,4 +69,14 @@ func TestAsksFor(t *testing.T) {
 	assert.Equal(t, limit, AsksFor(map[string]string{limit: "8Gi", "other": ""}))
 	assert.Equal(t, "gpu-memory", AsksFor(map[string]string{"gpu-memory": "1", limit: "8Gi"}))
 	assert.Empty(t, AsksFor(map[string]string{"mps": "true", "nvidia.com/container.trainer.gpu-compute.mode": "sm-sharing", "nvidia.com/gpu.memory": "1"}))
+}
+
+// The annotations are no request where KAI's schedulers read them, or the pod has claims.
+func TestIgnoredRequests(t *testing.T) {
+	asks := metav1.ObjectMeta{Annotations: map[string]string{"gpu-fraction": "0.5"}}
+	for scheduler, want := range map[string]string{"": "gpu-fraction", "default-scheduler": "gpu-fraction", "hami-scheduler": "gpu-fraction", "kai-scheduler": "", "runai-scheduler": ""} {
+		assert.Equal(t, want, Ignored(&corev1.Pod{ObjectMeta: asks, Spec: corev1.PodSpec{SchedulerName: scheduler}}), scheduler)
+	}
+	assert.Empty(t, Ignored(&corev1.Pod{ObjectMeta: asks, Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}}))
+	assert.Empty(t, Ignored(&corev1.Pod{}))
 }

@@ -25,16 +25,24 @@ func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
 
 func TestNodeState(t *testing.T) {
 	n := &corev1.Node{}
+	takesPods := true
 	nodeState := func(n *corev1.Node) string {
 		var out Node
 		out.setState(n)
+		takesPods = out.TakesPods()
 		return out.State()
 	}
 	assert.Empty(t, nodeState(n))
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	assert.Empty(t, nodeState(n))
+	assert.True(t, takesPods)
+	n.Spec.Unschedulable = true
+	assert.Equal(t, "cordoned", nodeState(n))
+	assert.False(t, takesPods)
+	n.Spec.Unschedulable = false
 	n.Status.Conditions[0].Status = corev1.ConditionUnknown
 	assert.Equal(t, "NotReady", nodeState(n))
+	assert.False(t, takesPods)
 	n.Spec.Unschedulable = true
 	assert.Equal(t, "NotReady, cordoned", nodeState(n))
 }

@@ -52,6 +52,35 @@ func TestWhatARuleSays(t *testing.T) {
 	assert.Equal(t, []string{"unchanged", "no MIG", "SPX", "shared", "extended resource means GPU"}, ruleSays(all))
 }
 
+func TestWhatAProfileSays(t *testing.T) {
+	for want, p := range map[string]Profile{
+		"it does not exist any more":              {Missing: true, Rules: []v1beta1.Rule{{Unchanged: true}}},
+		"nothing: GPUs are partitioned on demand": {},
+		"amd: CPX NPS4; as it is": {Rules: []v1beta1.Rule{
+			{GPUs: &v1beta1.GPUSelector{Vendor: "amd"}, XCP: &v1beta1.XCP{ComputePartition: "CPX", MemoryPartition: "NPS4"}}, {},
+		}},
+	} {
+		assert.Equal(t, want, p.Says())
+	}
+}
+
+func TestModes(t *testing.T) {
+	for want, m := range map[string]v1beta1.GPUModes{
+		"":         {},
+		"MIG on":   {MIGMode: v1beta1.MIGModeEnabled},
+		"MIG off":  {MIGMode: v1beta1.MIGModeDisabled},
+		"CPX NPS1": {ComputePartition: "CPX", MemoryPartition: "NPS1"},
+		"SPX":      {ComputePartition: "SPX"},
+	} {
+		assert.Equal(t, want, ModeText(m))
+	}
+}
+
+func TestTaintAsText(t *testing.T) {
+	assert.Equal(t, "k=v:NoSchedule", Taint{Key: "k", Value: "v", Effect: resourceapi.DeviceTaintEffectNoSchedule}.String())
+	assert.Equal(t, "k:NoExecute", Taint{Key: "k", Effect: resourceapi.DeviceTaintEffectNoExecute}.String())
+}
+
 func TestWhoHolds(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpu"}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"}}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -125,4 +126,24 @@ func TestRestricts(t *testing.T) {
 			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.WithProfile("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
 		}
 	}
+}
+
+// Of a profile the nodes are listed that want it, and those that have it; one that was deleted is there
+// as long as nodes name it.
+func TestProfiles(t *testing.T) {
+	rules := []v1beta1.Rule{{Unchanged: true}}
+	var nodes []v1beta1.GPUNode
+	for _, n := range []*gpunodes.Node{
+		gpunodes.WithProfile("c", "cpx").Switches(v1beta1.Draining, "gone", "drains"), gpunodes.WithProfile("b", "cpx"), gpunodes.WithProfile("a", "cpx"), gpunodes.WithProfile("d", ""),
+	} {
+		nodes = append(nodes, n.GPUNode)
+	}
+	assert.Equal(t, []cluster.Profile{
+		{Name: "cpx", Rules: rules, Desired: []string{"a", "b"}, Applied: []string{"a", "b", "c"}},
+		{Name: "gone", Missing: true, Desired: []string{"c"}},
+		{Name: "unused"},
+	}, cluster.Profiles([]v1beta1.PartitionProfile{
+		{ObjectMeta: metav1.ObjectMeta{Name: "unused"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "cpx"}, Spec: v1beta1.PartitionProfileSpec{Rules: rules}},
+	}, nodes))
 }

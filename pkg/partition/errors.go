@@ -189,9 +189,6 @@ func leftOver(changes profile.Changes) string {
 		for _, s := range c.Steps {
 			texts = append(texts, "remaining step: "+s.String())
 		}
-		for _, h := range c.InTheWay {
-			texts = append(texts, fmt.Sprintf("claim %s holds %s", h.Claim, h.Device))
-		}
 	}
 	for _, r := range changes.Refused {
 		texts = append(texts, r.Why)

@@ -94,7 +94,10 @@ func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
 		Driver:  func(string) (hardware.Driver, error) { return l.driver, nil },
 		LoadID:  func(string) string { return l.loadID },
 		Records: func(context.Context) []ledger.Record { return l.records },
-		UpdatePods: func(context.Context, ledger.ClaimRef, types.UID) error {
+		UpdatePods: func(_ context.Context, _ ledger.ClaimRef, pod types.UID) error {
+			if pod == own && l.joins == "" {
+				return errScripted
+			}
 			if l.joins != "" {
 				l.records[0].Pods = append(l.records[0].Pods, ledger.Pod{Name: "late", UID: l.joins})
 			}
@@ -133,6 +136,20 @@ func (l *limits) inForce() map[string]int64 {
 		mib[k] = bytes >> 20
 	}
 	return mib
+}
+
+// notes waits for events with so many reasons, and returns their notes by reason.
+func (l *limits) notes(reasons int) map[string]string {
+	l.t.Helper()
+	notes := map[string]string{}
+	require.Eventually(l.t, func() bool {
+		list, err := l.api.EventsV1().Events("").List(l.t.Context(), metav1.ListOptions{})
+		for _, e := range list.Items {
+			notes[e.Reason] = e.Note
+		}
+		return assert.NoError(l.t, err) && len(notes) == reasons
+	}, 10*time.Second, 10*time.Millisecond)
+	return notes
 }
 
 const (
@@ -204,7 +221,8 @@ func TestBurst(t *testing.T) {
 
 // Nothing but the ledger says who may have what.
 func TestLimitRefuses(t *testing.T) {
-	d, plainShare := device(0, byKernel, memory(1)), device(1, plain, memory(1))
+	released := device(5, byKernel, memory(1))
+	d, plainShare, nothing := device(0, byKernel, memory(1)), device(1, plain, memory(1)), device(4, byKernel, memory(0))
 	for name, tt := range map[string]struct {
 		claim  string
 		device ledger.Device
@@ -218,12 +236,17 @@ func TestLimitRefuses(t *testing.T) {
 		"another pod":         {"a", d, batch, "claim team/a is not reserved for pod " + string(batch)},
 		"a group of no pod":   {"a", d, "x", "is in none of a pod"},
 		"driver without call": {"a", d, web, "scripted failure"},
+		"a released claim":    {"r", released, web, "claim team/r has no memory of " + released.Name + " for pod " + string(web)},
+		"no memory":           {"n", nothing, web, "claim team/n has no memory of"},
+		"pods are not known":  {"a", d, own, "find out which pods use claim team/a: scripted failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLimits(t)
 			l.holds("a", []types.UID{web}, d, plainShare)
 			l.holds("b", []types.UID{web}, d)
-			l.records[1].State = ledger.Preparing
+			l.holds("r", []types.UID{web}, released)
+			l.holds("n", []types.UID{web}, nothing)
+			l.records[1].State, l.records[2].Released = ledger.Preparing, true
 			if name == "driver without call" {
 				l.driver.err = errScripted
 			}
@@ -288,23 +311,39 @@ func TestCheckOfLimits(t *testing.T) {
 	l.driver.limits, l.loadID = map[string]int64{}, "another"
 	l.Check(t.Context())
 	assert.Equal(t, map[string]int64{webOn0: 2 << 10}, l.inForce(), "the driver was reloaded")
-	notes := map[string][]string{}
-	require.Eventually(t, func() bool {
-		list, err := l.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-		clear(notes)
-		for _, e := range list.Items {
-			notes[e.Reason] = append(notes[e.Reason], e.Note)
-		}
-		return assert.NoError(t, err) && len(list.Items) == 2
-	}, 10*time.Second, 10*time.Millisecond)
-	assert.Equal(t, map[string][]string{
-		"ShareLimitRestored": {"The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0 was set again, because the limit was removed; other programs on the node and resets of the GPU do that"},
-		"ShareLimitFailed":   {"The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0, 2048 MiB, is not in force, which is retried: scripted failure"},
-	}, notes)
+	assert.Equal(t, map[string]string{
+		"ShareLimitRestored": "The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0 was set again, because the limit was removed; other programs on the node and resets of the GPU do that",
+		"ShareLimitFailed":   "The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0, 2048 MiB, is not in force, which is retried: scripted failure",
+	}, l.notes(2))
 
 	l.records = nil
 	l.Check(t.Context())
 	assert.Empty(t, l.inForce(), "the claim was released")
+}
+
+// A limit that is missing and cannot be set is reported with what is wrong, until it is in force.
+func TestLimitIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*limits)
+		why    string
+	}{
+		"a pod that uses more": {func(l *limits) { l.driver.used[webOn0] = 5 * gib }, "it uses more"},
+		"a driver that fails":  {func(l *limits) { l.driver.err = errScripted }, "scripted failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimits(t)
+			l.holds("a", []types.UID{web}, device(0, byKernel, memory(4)))
+			require.NoError(t, os.MkdirAll(filepath.Join(l.Groups, "kubepods/pod"+string(web)), 0o750))
+			tt.change(l)
+			l.Check(t.Context())
+			assert.Equal(t, map[string]string{"ShareLimitFailed": "The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0, 4096 MiB, is not in force, which is retried: " + tt.why}, l.notes(1))
+			_, limited := l.Used(web, "0000:01:00.0")
+			assert.False(t, limited)
+			l.driver.err, l.driver.used[webOn0] = nil, gib
+			l.Check(t.Context())
+			assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
+		})
+	}
 }
 
 // It is tried whether the driver limits memory, with the plugin's own pod.

@@ -192,3 +192,27 @@ func TestLedgerConcurrently(t *testing.T) {
 	assert.Len(t, again.List(), 6)
 	assert.Equal(t, l.List(), again.List())
 }
+
+// Records are found by their GPUs.
+func TestRecordsOnAGPU(t *testing.T) {
+	l, _ := open(t, filepath.Join(t.TempDir(), "claims"))
+	both := record("b")
+	both.Devices = append(both.Devices, both.Devices[0])
+	both.Devices[1].Placement.GPU = "0000:02:00.0"
+	released := record("c")
+	released.Released = true
+	for _, r := range []Record{record("a"), both, released} {
+		require.NoError(t, l.Put(r))
+	}
+	uids := func(records []Record) (all []types.UID) {
+		for _, r := range records {
+			all = append(all, r.Claim.UID)
+		}
+		return all
+	}
+	assert.ElementsMatch(t, []types.UID{"a", "b", "c"}, uids(l.On([]string{"0000:01:00.0", "0000:02:00.0"})))
+	assert.Equal(t, []types.UID{"b"}, uids(l.On([]string{"0000:02:00.0"})))
+	assert.Empty(t, l.On(nil))
+	assert.Equal(t, both.Devices[1:], l.DevicesOn("0000:02:00.0"))
+	assert.ElementsMatch(t, []types.UID{"a", "b"}, uids(InUse(l.List())))
+}

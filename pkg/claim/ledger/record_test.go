@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/filled"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -84,4 +85,36 @@ func TestRecordFormat(t *testing.T) {
 	again, err := Decode(data)
 	require.NoError(t, err)
 	assert.Equal(t, r, again)
+}
+
+func TestWhatWasHandedOut(t *testing.T) {
+	for name, tt := range map[string]struct {
+		r    Record
+		want bool
+	}{
+		"prepared":                     {Record{State: Prepared, Devices: []Device{{}}}, true},
+		"prepared, without devices":    {Record{State: Prepared}, false},
+		"being prepared":               {Record{State: Preparing, Devices: []Device{{}}}, false},
+		"being prepared once more":     {Record{State: Preparing, Devices: []Device{{}, {HandedOut: true}}}, true},
+		"released, but not cleaned up": {Record{State: Preparing, Released: true, Devices: []Device{{HandedOut: true}}}, false},
+	} {
+		assert.Equal(t, tt.want, tt.r.HandedOut(), name)
+	}
+}
+
+func TestMostMemory(t *testing.T) {
+	assert.EqualValues(t, 5, Device{MemoryLimit: 5}.MemoryMost(), "of a share of an unknown amount")
+	assert.EqualValues(t, 7, Device{MemoryLimit: 5, Amount: &gpu.Amount{Memory: 7}}.MemoryMost())
+	assert.EqualValues(t, 9, Device{MemoryLimit: 9, Amount: &gpu.Amount{Memory: 7}}.MemoryMost())
+}
+
+func TestNamesInRecords(t *testing.T) {
+	left := LeftoverUID("uid-1", "gpu-0000-01-00-0")
+	assert.NotEqual(t, left, LeftoverUID("uid-1", "gpu-0000-02-00-0"))
+	assert.EqualValues(t, "uid-1", ClaimOf(left))
+	assert.EqualValues(t, "uid-1", ClaimOf("uid-1"))
+	for want, d := range map[string]Device{"gpu": {Name: "gpu"}, "gpu-12345678": {Name: "gpu", ShareID: "123456789"}, "gpu-12": {Name: "gpu", ShareID: "12"}} {
+		assert.Equal(t, want, d.Key())
+	}
+	assert.Equal(t, []string{"a", "b"}, Record{Pods: []Pod{{Name: "a"}, {UID: "of a group"}, {Name: "b"}}}.PodNames())
 }

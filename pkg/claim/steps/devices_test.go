@@ -135,3 +135,14 @@ func TestMemoryLimitOfShares(t *testing.T) {
 		})
 	}
 }
+
+// The GPUs of a claim are told by the names of its devices, before they are known to exist.
+func TestGPUsOfAClaim(t *testing.T) {
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1), claims.Whole(1), claims.Whole(2), claims.Whole(3))
+	c.Status.Allocation.Devices.Results[1].Driver = "nic.example.com"
+	c.Status.Allocation.Devices.Results[2].Pool = "node-b"
+	assert.Equal(t, []string{claims.Address(0), claims.Address(3)}, GPUs(c, claims.Node))
+	c.Status.Allocation = nil
+	assert.Empty(t, GPUs(c, claims.Node))
+	assert.Empty(t, ReducedLimits(c, ledger.Record{}))
+}

@@ -51,9 +51,12 @@ func TestPlanPrepare(t *testing.T) {
 		s    Situation
 		want []Step
 	}{
-		"new claim":             {situationOf(one), all},
-		"two devices":           {situationOf(one, three), []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpCreate, Device: 1}, {Op: OpWriteCDI}, {Op: OpDone}}},
-		"whole GPU":             {situationOf(claims.Whole(0)), all},
+		"new claim":   {situationOf(one), all},
+		"two devices": {situationOf(one, three), []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpCreate, Device: 1}, {Op: OpWriteCDI}, {Op: OpDone}}},
+		"whole GPU":   {situationOf(claims.Whole(0)), all},
+		"the profile keeps it": {situationOf(one).with(func(s *Situation) {
+			s.Static, s.Live = func(gpu.Placement) bool { return true }, live(claims.PartitionAt(one, "MIG-x"))
+		}), all},
 		"nothing left to do":    {prepared, nil},
 		"its CDI file is gone":  {prepared.with(func(s *Situation) { s.CDI = false }), again},
 		"its partition is gone": {prepared.with(func(s *Situation) { s.Live = nil }), all},
@@ -94,6 +97,40 @@ func TestPlanPrepareAdminTakesNothing(t *testing.T) {
 	s.Others = []ledger.Record{theirs}
 	_, err = Prepare(s)
 	require.NoError(t, err)
+}
+
+// Of what was handed out before, that stays which still exists; a share stays as it was set up.
+func TestContinue(t *testing.T) {
+	one, three := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	live := map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-a")}}
+	monitor := claims.Record("a", ledger.Prepared, gpu.Monitor(claims.Address(0)))
+	monitor.Devices[0].Admin = true
+	for name, tt := range map[string]struct {
+		held, wanted ledger.Record
+		want         []bool
+	}{
+		"one of two exists":   {claims.Record("a", ledger.Prepared, one, three), claims.Record("a", ledger.Preparing, one, three), []bool{true, false}},
+		"never handed out":    {claims.Record("a", ledger.Preparing, one), claims.Record("a", ledger.Preparing, one), []bool{false}},
+		"one of two is new":   {claims.Record("a", ledger.Prepared, one), claims.Record("a", ledger.Preparing, three, one), []bool{false, true}},
+		"monitors always are": {monitor, monitor.Clone(), []bool{true}},
+	} {
+		Continue(&tt.held, tt.wanted, live)
+		for i, d := range tt.wanted.Devices {
+			assert.Equal(t, tt.want[i], d.HandedOut, "%s: %s", name, d.Name)
+		}
+	}
+	again := claims.Record("a", ledger.Preparing, one)
+	Continue(nil, again, live)
+	assert.Equal(t, claims.Record("a", ledger.Preparing, one), again)
+
+	share := claims.MemoryShare(0)
+	held, wanted := claims.Holding("a", ledger.Prepared, share, claims.Memory(10)), claims.Holding("a", ledger.Preparing, share, claims.Memory(20))
+	held.Devices[0].MemoryLimit, held.Devices[0].Before = 30*claims.GiB, &gpu.Settings{}
+	held.Devices[0].Placement.Share = new(*share.Share)
+	held.Devices[0].Placement.Share.MaxClients = 7
+	Continue(&held, wanted, nil)
+	held.Devices[0].HandedOut = true
+	assert.Equal(t, held.Devices, wanted.Devices)
 }
 
 func TestPlanPrepareRefuses(t *testing.T) {
@@ -144,6 +181,19 @@ func TestPlanPrepareRefuses(t *testing.T) {
 				s.Live = live(three, "MIG-b")
 			}),
 			"partition gpu-0000-01-00-0-mig-3g-40gb-0 of claim team/claim-b is still there; this is retried", true,
+		},
+		"left behind by a released claim": {
+			situationOf(one).with(func(s *Situation) {
+				s.Others = holder(three)
+				s.Others[0].Released, s.Others[0].Cause = true, "the GPU is lost"
+			}),
+			"gpu-0000-01-00-0-mig-3g-40gb-0 of claim team/claim-b, which was released, could not be removed from the GPU: the GPU is lost; this is retried", true,
+		},
+		"the profile keeps a partition over it": {
+			situationOf(one).with(func(s *Situation) {
+				s.Static, s.Live = func(gpu.Placement) bool { return true }, live(three, "MIG-x")
+			}),
+			"the profile of the node keeps partition gpu-0000-01-00-0-mig-3g-40gb-0 on GPU gpu-0000-01-00-0 in its place", false,
 		},
 		"devices of the claim that exclude each other": {
 			situationOf(one, three), "the claim was allocated gpu-0000-01-00-0-mig-1g-10gb-2 and gpu-0000-01-00-0-mig-3g-40gb-0, which cannot exist at the same time", false,

@@ -23,6 +23,7 @@ func TestParseAsk(t *testing.T) {
 		"3g.40gb memory share":                   {By: gpu.ByMemory, Profile: "3g.40gb"},
 		"10Gi of a partition 3g.40gb":            {By: gpu.ByMemory, Profile: "3g.40gb", Amount: gpu.Amount{Memory: 10 << 30}},
 		"share of dpx":                           {By: gpu.ByFraction, Profile: "dpx"},
+		"1Pi, 100% of compute, 1 client":         {By: gpu.ByMemory, Amount: gpu.Amount{Memory: 1 << 50, Compute: 100, Clients: 1}},
 		"20Gi of memory, 50% of compute":         {By: gpu.ByMemory, Amount: gpu.Amount{Memory: 20 << 30, Compute: 50}},
 		"4 clients, 0.5 of 1g.10gb, compute 40%": {By: gpu.ByFraction, Profile: "1g.10gb", Amount: gpu.Amount{Fraction: 500, Compute: 40, Clients: 4}},
 	} {
@@ -39,6 +40,8 @@ func TestParseAsk(t *testing.T) {
 		"1/0":                  "1/0 is no fraction above 0 and up to 1",
 		"0Gi":                  "a share has at least 1Mi of memory",
 		"999999999P":           "999999999P is more memory than any GPU has",
+		"1025Ti":               "1025Ti is more memory than any GPU has",
+		"1.001":                "1.001 is no fraction above 0 and up to 1",
 		"8Gi, 0.5":             "a share has one amount: of memory, or a fraction",
 		"8Gi, 0 clients":       "a share has at least 1 client",
 		"8Gi, 101% of compute": "101% of compute is more than 100% of compute",

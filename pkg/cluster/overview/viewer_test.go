@@ -2,6 +2,7 @@ package overview_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -171,4 +172,34 @@ func TestRoomFor(t *testing.T) {
 	before := overview.RoomFor(s, "1g.10gb").Count
 	s.Nodes[0].Cordoned = true
 	assert.Less(t, overview.RoomFor(s, "1g.10gb").Count, before, "a cordoned node has no room")
+}
+
+// A summary has the nodes that are selected, with what the user may see of them; of a node of which only
+// what it has lost is known, it has that.
+func TestSummaryOfAViewer(t *testing.T) {
+	s := snapshot(scenes.TwoNodes())
+	gone := overview.NewNode(cluster.Node{Name: "gone"})
+	gone.Lost = []cluster.Held{{Holders: []cluster.Holder{{Namespace: "team-c"}, {Namespace: "team-a"}}}}
+	s.Nodes = append(s.Nodes, gone)
+	s.Partial, s.System = true, "gpus"
+	s.Waiting = []cluster.Waiting{{Namespace: "team-b"}, {Namespace: "team-a"}, {Namespace: "team-b"}}
+	s.Rollouts = []overview.Rollout{{}}
+	only := func(namespace string) bool { return namespace == "team-a" }
+	now := time.Unix(1, 0)
+	out := overview.Viewer{Claims: only, Pods: only, NoPlans: true, NoNodes: true}.Summary(s, func(n *overview.Node) bool { return n.Name != "node-b" }, now)
+	require.Len(t, out.Nodes, 1)
+	assert.Equal(t, "node-a", out.Nodes[0].Name)
+	assert.Equal(t, []cluster.Held{{Holders: []cluster.Holder{{Hidden: true}, {Namespace: "team-a"}}}}, out.Lost)
+	assert.Equal(t, []cluster.Waiting{{Namespace: "team-a"}}, out.Waiting)
+	require.Len(t, out.Unread, 1, "a summary has no plans")
+	assert.Equal(t, "nodes", out.Unread[0].Resource)
+	assert.True(t, out.Partial)
+	assert.Equal(t, "gpus", out.System)
+	assert.Equal(t, now, out.Now)
+	assert.Len(t, overview.Viewer{}.Rollouts(s), 1)
+
+	assert.Equal(t, []string{"team-a", "team-b"}, s.WaitingIn())
+	assert.Equal(t, []string{"team-a", "team-c"}, overview.HoldersOf(gone))
+	assert.Equal(t, []string{"team-a"}, overview.HoldersOf(s.Nodes[0]))
+	assert.Empty(t, overview.HoldersOf(nil))
 }

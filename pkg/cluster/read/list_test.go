@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -89,4 +90,57 @@ func TestUnread(t *testing.T) {
 		Verb: "list", Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace a only",
 		Consequence: "holders in other namespaces and free capacity are not shown",
 	}, Claims.within("a"))
+}
+
+// byNamespace is a source of one pod for each namespace, named after it, or of what has failed there.
+type byNamespace map[string]error
+
+func (b byNamespace) ListWatch(_ runtime.Object, namespace string, _ metav1.ListOptions) cache.ListerWatcher {
+	return &cache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		return pods("", "of "+namespace), b[namespace]
+	}}
+}
+
+func TestInto(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "x")
+	away := errors.New("away")
+	optional, ofCluster := Pods, Pods
+	optional.Optional, ofCluster.Elsewhere = true, ""
+	const refused = "you are not allowed to list pods"
+	for name, tt := range map[string]struct {
+		kind     Kind
+		fallback string
+		fails    byNamespace
+		pods     string
+		message  string
+		err      error
+	}{
+		"all namespaces":    {Pods, "a", nil, "of ", "", nil},
+		"one namespace":     {Pods, "a", byNamespace{"": forbidden}, "of a", "you are allowed to list pods in the namespace a only", nil},
+		"none":              {Pods, "a", byNamespace{"": forbidden, "a": forbidden}, "", refused, nil},
+		"without fallback":  {Pods, "", byNamespace{"": forbidden}, "", refused, nil},
+		"of the cluster":    {ofCluster, "a", byNamespace{"": forbidden}, "", refused, nil},
+		"not served":        {optional, "a", byNamespace{"": absent}, "", "", nil},
+		"it must be served": {Pods, "a", byNamespace{"": absent}, "", `pods "x" not found`, absent},
+		"no answer":         {Pods, "a", byNamespace{"": away}, "", "away", away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := []corev1.Pod{{}}
+			unread, err := Into(t.Context(), tt.fails, tt.kind, tt.fallback, &all)
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.message, unread.Message)
+			if tt.pods == "" {
+				assert.Nil(t, all)
+				return
+			}
+			require.Len(t, all, 1)
+			assert.Equal(t, tt.pods, all[0].Name)
+		})
+	}
+	rules, err := TaintRules(t.Context(), byNamespace{"": absent})
+	require.NoError(t, err)
+	assert.Empty(t, rules)
+	_, err = TaintRules(t.Context(), byNamespace{"": away})
+	require.ErrorIs(t, err, away)
 }

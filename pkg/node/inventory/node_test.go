@@ -1,9 +1,12 @@
 package inventory
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,6 +39,70 @@ func TestNodeIsKeptWithoutItsBulk(t *testing.T) {
 	assert.Empty(t, kept.Status.Images)
 	assert.Equal(t, node.Status.Allocatable, kept.Status.Allocatable)
 	assert.Equal(t, node.Labels, w.Labels())
+}
+
+// The label of the node says which drivers are released for an upgrade. A value that releases none is told.
+func TestDriversToUpgrade(t *testing.T) {
+	for name, tt := range map[string]struct {
+		labels   map[string]string
+		released []gpu.Vendor
+		unknown  bool
+	}{
+		"no label":    {map[string]string{"other": "nvidia"}, nil, false},
+		"all drivers": {map[string]string{names.LabelDriverUpgrade: names.DriverUpgradeAll}, []gpu.Vendor{gpu.AMD, gpu.NVIDIA}, false},
+		"one driver":  {map[string]string{names.LabelDriverUpgrade: "amd"}, []gpu.Vendor{gpu.AMD}, false},
+		"unknown":     {map[string]string{names.LabelDriverUpgrade: "yes"}, nil, true},
+		"empty":       {map[string]string{names.LabelDriverUpgrade: ""}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			value := tt.labels[names.LabelDriverUpgrade]
+			w := NewNode(fake.NewClientset(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: tt.labels}}, nodetest.RealVendors(), nil)
+			upgrades := w.Upgrades()
+			assert.ElementsMatch(t, tt.released, slices.Collect(maps.Keys(upgrades)))
+			for _, signal := range upgrades {
+				assert.Equal(t, "the node's label "+names.LabelDriverUpgrade+"="+value, signal)
+			}
+			unknown := w.UnknownUpgrade()
+			assert.Equal(t, tt.unknown, unknown != "")
+			if tt.unknown {
+				assert.Equal(t, "The label "+names.LabelDriverUpgrade+"="+value+" of this node releases no driver, so do not replace one yet: the value can be all, amd, nvidia", unknown)
+			}
+		})
+	}
+}
+
+// What concerns the plugin of the changes of its node: the label for upgrades, and that the node is replaced.
+func TestWatchOfTheNode(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "uid-1"}}
+	api := fake.NewClientset(node.DeepCopy())
+	w := NewNode(api, node.DeepCopy(), nodetest.RealVendors(), nil)
+	ended := make(chan error, 2)
+	for range 2 { // the second call does nothing
+		require.NoError(t, w.Watch(t.Context(), func(err error) { ended <- err }))
+	}
+	w.WaitForCacheSync(t.Context().Done())
+	label := func(key, value string) func() bool {
+		return func() bool {
+			metav1.SetMetaDataLabel(&node.ObjectMeta, key, value)
+			_, err := api.CoreV1().Nodes().Update(t.Context(), node.DeepCopy(), metav1.UpdateOptions{})
+			return assert.NoError(t, err) && w.Labels()[key] == value
+		}
+	}
+	// Repeated, because a fake API server does not tell what changes before it is watched.
+	require.Eventually(t, label("other", "nvidia"), 10*time.Second, 10*time.Millisecond)
+	assert.Empty(t, w.Upgraded)
+	for _, value := range []string{"nvidia", "of nobody"} {
+		require.Eventually(t, label(names.LabelDriverUpgrade, value), 10*time.Second, 10*time.Millisecond)
+		<-w.Upgraded
+		assert.Empty(t, w.Upgraded, "once")
+	}
+	require.NoError(t, api.CoreV1().Nodes().Delete(t.Context(), "node-a", metav1.DeleteOptions{}))
+	require.ErrorContains(t, <-ended, "node node-a (UID uid-1) was deleted: the plugin restarts")
+	node.UID = "uid-2"
+	_, err := api.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.ErrorContains(t, <-ended, "node node-a was deleted and registered again (its UID was uid-1 and is now uid-2): the plugin restarts")
+	assert.Empty(t, ended)
 }
 
 const labelProduct, labelCount, labelMemory = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"

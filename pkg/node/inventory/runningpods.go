@@ -17,8 +17,7 @@ import (
 // The control group of a process (cgroups(7)) tells its pod: its name contains the pod's UID,
 // a container cannot leave it, and it does not depend on the kubelet.
 func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
-	names := groupNames(pods)
-	if len(names) == 0 {
+	if len(pods) == 0 {
 		return nil, nil
 	}
 	var all procfs.Procs
@@ -29,20 +28,15 @@ func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of the node: %w", err)
 	}
-	found := map[ledger.Pod]bool{}
+	found := map[types.UID]bool{}
 	for _, p := range all {
-		groups, err := p.Cgroups()
-		if ended(err) {
-			continue
-		}
+		uid, err := podOf(p)
 		if err != nil {
-			return nil, fmt.Errorf("read which pod process %d belongs to: %w", p.PID, err)
+			return nil, err
 		}
-		for _, pod := range podsOf(groups, names) {
-			found[pod] = true
-		}
+		found[uid] = uid != ""
 	}
-	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p] }), nil
+	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p.UID] }), nil
 }
 
 // PodOf returns the UID of the pod of a process; empty if it is in no pod, or has ended.
@@ -52,15 +46,22 @@ func PodOf(procDir string, pid int) (types.UID, error) {
 		return "", fmt.Errorf("find the pod of process %d: %w", pid, err)
 	}
 	p, err := files.Proc(pid)
-	var groups []procfs.Cgroup
-	if err == nil {
-		groups, err = p.Cgroups()
-	}
-	if ended(err) {
+	switch {
+	case ended(err):
 		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("find the pod of process %d: %w", pid, err)
 	}
-	if err != nil {
-		return "", fmt.Errorf("read which pod process %d belongs to: %w", pid, err)
+	return podOf(p)
+}
+
+func podOf(p procfs.Proc) (types.UID, error) {
+	groups, err := p.Cgroups()
+	switch {
+	case ended(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read which pod process %d belongs to: %w", p.PID, err)
 	}
 	for _, g := range groups {
 		if _, uid := PodGroup(g.Path); uid != "" {
@@ -68,28 +69,6 @@ func PodOf(procDir string, pid int) (types.UID, error) {
 		}
 	}
 	return "", nil
-}
-
-// podsOf returns the pods of control groups.
-func podsOf(groups []procfs.Cgroup, names map[types.UID]ledger.Pod) (pods []ledger.Pod) {
-	for _, g := range groups {
-		_, uid := PodGroup(g.Path)
-		if pod, ok := names[uid]; ok {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
-}
-
-// groupNames returns the pods by UID.
-func groupNames(pods []ledger.Pod) map[types.UID]ledger.Pod {
-	names := map[types.UID]ledger.Pod{}
-	for _, p := range pods {
-		if p.UID != "" {
-			names[p.UID] = p
-		}
-	}
-	return names
 }
 
 // podOfGroup returns the UID of the pod of a control group; empty if it is not one of a pod.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -52,4 +53,21 @@ func TestHealth(t *testing.T) {
 		"gpu-0000-05-00-0-cpx-1: Unhealthy no KFD node",
 		"gpu-0000-05-00-0-dpx-0: Unhealthy the GPU's memory mode is now NPS4, in which it does not have it",
 	}, got)
+}
+
+// The health of a device is the worst of its shares; what is wrong is told once.
+func TestHealthOfSeveralShares(t *testing.T) {
+	is := func(h kubeletplugin.HealthStatus, message string) kubeletplugin.DeviceHealth {
+		return kubeletplugin.DeviceHealth{Health: h, Message: message}
+	}
+	healthy, lost, died := is(kubeletplugin.HealthStatusHealthy, ""), is(kubeletplugin.HealthStatusUnhealthy, "lost"), is(kubeletplugin.HealthStatusUnhealthy, "died")
+	for name, tt := range map[string]struct{ a, b, want kubeletplugin.DeviceHealth }{
+		"both healthy":      {healthy, healthy, healthy},
+		"the first is not":  {lost, healthy, lost},
+		"the second is not": {healthy, lost, lost},
+		"both for a reason": {lost, lost, lost},
+		"each for its own":  {lost, died, is(kubeletplugin.HealthStatusUnhealthy, "lost; died")},
+	} {
+		assert.Equal(t, tt.want, worse(tt.a, tt.b), name)
+	}
 }

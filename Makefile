@@ -232,8 +232,9 @@ test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest an
 K8S_VERSIONS ?= v1.36.5 v1.37.2
 E2E_VERSIONS = ^(TestKubeletRestart|TestAPIServerAway|TestFillTheAMDNode|TestDeviceHealthInThePodStatus|TestClaimStatusSaysWhatItIs|TestUpgradeAndRollback|TestUninstall|TestDemos/(admin-access|amd-partition|extended-gpu|first-available|mig|profile-all-balanced|sharing-half-gpu|sharing-memory|sharing-mps|translate-kai|two-partitions))$$
 .PHONY: test-e2e-versions
-test-e2e-versions: compiler ## Run the same end-to-end tests on K8S_VERSIONS="v1.36.5 v1.37.2", and note in test/e2e/versions.txt what passed (needs root; builds each)
+test-e2e-versions: compiler ## Run the tests of test-lab and the same end-to-end tests on K8S_VERSIONS="v1.36.5 v1.37.2", and note in test/e2e/versions.txt what passed (needs root; builds each)
 	@failed=; for version in $(K8S_VERSIONS); do echo "Kubernetes $$version …"; \
+	  K8S_VERSION=$$version $(MAKE) --no-print-directory cluster-parts test-lab || failed+=" $$version in one process"; \
 	  K8S_VERSION=$$version E2E_RECORD=test/e2e/versions.txt test/e2e.sh '$(E2E_VERSIONS)' || failed+=" $$version"; done; \
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 

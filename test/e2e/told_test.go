@@ -29,6 +29,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == "gpu.tranche.dev" && dev
 // classes, taints and slices. Nobody asks in between.
 func TestPodsAreToldWhyTheyWait(t *testing.T) {
 	s := start(t)
+	s.requireTaintRules()
 	t.Cleanup(func() {
 		s.kubectl("delete", "--ignore-not-found", "devicetaintrule/e2e-told", "deviceclass/e2e-told.tranche.dev")
 	})

@@ -49,6 +49,7 @@ type answered struct {
 // administrators, and for tenants, who are told what they cannot see. Each answer is in the tests of pkg/why.
 func TestWhySituations(t *testing.T) {
 	s := start(t)
+	s.requireTaintRules()
 	other := s.otherNamespace("holders")
 	s.prepareSituations(other)
 	all := slices.Concat(podSituations(), deviceSituations(), ownerSituations(), tenantSituations(other.namespace))
@@ -135,6 +136,16 @@ spec:
   deviceSelector: {driver: gpu.tranche.dev, pool: %[2]s}
   taint: {key: example.com/fan, effect: NoSchedule}
 `
+
+// requireTaintRules skips the test on Kubernetes 1.36, which has no DeviceTaintRules in resource.k8s.io/v1.
+func (s *suite) requireTaintRules() {
+	s.t.Helper()
+	served, err := s.client.Discovery().ServerResourcesForGroupVersion("resource.k8s.io/v1")
+	require.NoError(s.t, err)
+	if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "devicetaintrules" }) {
+		s.t.Skip("left out: this Kubernetes does not serve DeviceTaintRules in resource.k8s.io/v1")
+	}
+}
 
 // apply applies objects to the namespace of the test, unless they name another one.
 func (s *suite) apply(objects string) {

@@ -173,8 +173,8 @@ func TestNosLabels(t *testing.T) {
 		label, value string
 		offers       []string
 	}{
-		{names.LabelNos, "mps", []string{"gpu", "mps share"}},
-		{names.LabelNosOlder, "hybrid", []string{"gpu", "mig", "mps share"}},
+		{names.LabelNos, "mps", []string{"MPS share", "gpu"}},
+		{names.LabelNosOlder, "hybrid", []string{"MPS share", "gpu", "mig"}},
 		{names.LabelNos, "mig", []string{"mig"}},
 	} {
 		s.labelNode(nodeA, names.LabelNos, "")
@@ -211,6 +211,7 @@ func TestNosLabels(t *testing.T) {
 	s.waitGPUNode(nodeA, "is in no profile by a label", func(n *v1beta1.GPUNode) bool { return n.Annotations[names.AnnotationProfileFrom] == "" })
 	assert.Equal(t, []string{"mig"}, s.offers(nodeA))
 	assert.Equal(t, corev1.PodRunning, s.pod("unchanged").Status.Phase)
+	s.deletePods()
 }
 
 // offers are the kinds of devices that a node publishes.

@@ -205,6 +205,26 @@ func anchors(t *testing.T, page string) (found []string) {
 	return found
 }
 
+// What pages tell people to make are targets of the Makefile.
+func TestTargetsOfPages(t *testing.T) {
+	targets := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9 -]*):`).FindAllStringSubmatch(read(t, "../Makefile"), -1) {
+		for target := range strings.FieldsSeq(match[1]) {
+			targets[target] = true
+		}
+	}
+	made := 0
+	for _, page := range pages(t) {
+		for _, match := range regexp.MustCompile("(?m)(?:^|`)make ((?:[a-z0-9-]+ ?)+)").FindAllStringSubmatch(read(t, page), -1) {
+			for target := range strings.FieldsSeq(match[1]) {
+				made++
+				assert.True(t, targets[target], "%s: make %s", page, target)
+			}
+		}
+	}
+	assert.Greater(t, made, 40)
+}
+
 // Values that a page sets are values of the chart.
 func TestValuesAreOfTheChart(t *testing.T) {
 	var values map[string]any

@@ -51,6 +51,27 @@ func TestOldestKubernetes(t *testing.T) {
 	assert.Positive(t, programs, "kubectl tranche says it")
 }
 
+// Pages name the versions that the test cluster has.
+func TestVersionsOfTheTestCluster(t *testing.T) {
+	version := func(file, pattern string) string {
+		t.Helper()
+		found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, "../test/cluster/internal/build/"+file))
+		require.NotNil(t, found, pattern)
+		return found[1]
+	}
+	kubernetes, containerd := version("versions.go", `kubernetes = "v(.*)"`), version("versions.go", `Containerd = "v(.*)"`)
+	kueue := version("project.go", `"kueue", "v(.*?)"`)
+	for page, names := range map[string][]string{
+		"../README.md":     {"a real Kubernetes " + kubernetes + " cluster"},
+		"admin/install.md": {"Tested with Kubernetes " + kubernetes, "containerd " + containerd},
+		"admin/kueue.md":   {"Kueue " + kueue + " and Kubernetes " + kubernetes, "--version " + kueue, "What Kueue " + kueue + " cannot do"},
+	} {
+		for _, name := range names {
+			assert.Contains(t, read(t, page), name, page)
+		}
+	}
+}
+
 // `make test-e2e-versions` notes what ran on which Kubernetes: a line of version, date, number of tests, and those
 // that failed. It runs on the oldest one that the chart accepts, and on the newest minor version that all tests use.
 func TestTablesOfVersionsThatRan(t *testing.T) {

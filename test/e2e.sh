@@ -77,7 +77,9 @@ trap 'exit 143' TERM
 [ "$instances" -ge 1024 ] || echo 1024 >$inotify
 
 wanted=$(tests "${1:-}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
-if grep -q kueue <<<"$wanted"; then bin/cluster install kueue; fi
+for project in kueue jobset; do
+  if grep -qi "$project" <<<"$wanted"; then bin/cluster install "$project"; fi
+done
 echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-2} clusters …"
 code=0
 # The slots are numbered from 0; each has its own cluster.

@@ -245,6 +245,9 @@ func checkJob(s *suite, pods map[string]*corev1.Pod) {
 		devices[device.Device] = true
 	}
 	assert.Len(s.t, devices, 2)
+	for name := range pods {
+		s.exec("demo-job", name, "main", "touch", "/done")
+	}
 }
 
 func checkVLLM(s *suite, pods map[string]*corev1.Pod) {

@@ -18,16 +18,16 @@ import (
 
 const kueueNamespace = "demo-kueue"
 
-// installKueue installs Kueue until the test ends: its webhooks are in the way of tests that
+// installProject installs Kueue or JobSet until the test ends: their webhooks are in the way of tests that
 // stop nodes.
-func (s *suite) installKueue() {
-	run := func(arguments ...string) {
-		out, err := s.try(absolute(filepath.Join(repository, "test", "kueue.sh")), arguments...)
-		require.NoError(s.t, err, out)
-	}
-	cluster := absolute(s.cluster)
-	s.t.Cleanup(func() { run(cluster, "uninstall") })
-	run(cluster)
+func (s *suite) installProject(name string) {
+	s.t.Helper()
+	s.uninstallAtEnd(name)
+	s.run("test/project.sh " + name + " .cluster")
+}
+
+func (s *suite) uninstallAtEnd(name string) {
+	s.t.Cleanup(func() { s.run("test/project.sh " + name + " .cluster uninstall") })
 }
 
 // Jobs and a pod use up the quota, by memory and by profile; what pods request for the scheduler
@@ -54,7 +54,7 @@ func checkKueue(s *suite, _ map[string]*corev1.Pod) {
 	assert.Contains(s.t, pods["shell"][0].Spec.Containers[0].Resources.Requests, corev1.ResourceName(names.ResourceGPUCompute))
 
 	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "waits"))
-	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "refused"))
+	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "never"))
 	s.waitWorkloads(map[string]string{
 		"train-more":    "insufficient unused quota for gpu-memory",
 		"serve-more":    "insufficient unused quota for mig-1g-10gb",

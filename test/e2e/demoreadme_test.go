@@ -5,8 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,29 +24,29 @@ var (
 	// refused is a command that a README shows failing.
 	refused = regexp.MustCompile(`(?m)^(.*/refused/.*)$`)
 	// reading are commands after which the demo is as before; other commands are not.
-	reading = regexp.MustCompile(`^(#.*|kubectl (-n \S+ )?(wait|logs|get|describe|rollout status|tranche) ?.*|kubectl (-n \S+ )?apply -f (\S+).*| +\S.*)?$`)
+	reading = regexp.MustCompile(`^(#.*|kubectl (-n \S+ )?(wait|logs|get|describe|rollout status|port-forward|tranche) ?.*|kubectl (-n \S+ )?apply -f (\S+).*|curl .*| +\S.*)?$`)
 	// anyNode is a node that one has to name, namespaced a namespace that may be there already.
 	anyNode    = regexp.MustCompile(`\bNODE\b`)
 	namespaced = regexp.MustCompile(`(?m)^kubectl create namespace .*$`)
+	// installing is a command that installs another project in the cluster of `make demo`.
+	installing = regexp.MustCompile(`(?m)^(test/project\.sh \S+) \.cluster`)
 	// applied is a folder of demo/ that a command applies.
 	applied = regexp.MustCompile(`(?m)^kubectl .*apply .*-f (demo/[a-z0-9-]+)`)
 )
 
 // unscripted are demos whose READMEs cannot be run from beginning to end without a person, and why.
 var unscripted = map[string]string{
-	"job":           "its image is not here",
-	"kueue":         "TestDemos installs Kueue in another way",
-	"notebook":      "its image is not here",
-	"plan":          "a person waits between its steps",
 	"translate-kai": "the scheduler's name of pods cannot be applied twice",
-	"vllm":          "its image is not here",
 }
+
+// jobSet is a manifest of which TestJobSet runs the commands.
+const jobSet = "demo/job/jobset/jobset.yaml"
 
 // readme is what the README of a demo has one type, as a script. shows: it applies the demo's manifest and
 // only looks afterwards.
 func readme(t *testing.T, name string) (script string, shows bool) {
 	t.Helper()
-	script = strings.Join(blocks(name), "")
+	script = strings.Join(slices.DeleteFunc(blocks(name), func(block string) bool { return strings.Contains(block, jobSet) }), "")
 	require.Contains(t, script, "kubectl apply -f demo/"+name, "the README does not apply the demo")
 	shows = true
 	for line := range strings.Lines(script) {
@@ -105,8 +107,10 @@ func TestCommandsOfReadmes(t *testing.T) {
 func (s *suite) run(script string) string {
 	s.t.Helper()
 	script = strings.ReplaceAll(script, "bin/cluster exec ", "cluster exec --dir "+s.cluster+" ")
-	command := s.command(s.ctx, "bash", "-xec", script)
-	command.Dir = repository
+	script = installing.ReplaceAllString(script, "$1 "+absolute(s.cluster))
+	// What the script leaves in the background ends with it.
+	command := s.command(s.ctx, "bash", "-xec", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script)
+	command.Dir, command.WaitDelay = repository, time.Minute
 	out, err := command.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	return string(out)
@@ -130,11 +134,16 @@ func TestDemoReadmes(t *testing.T) {
 			t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
 			s.unlabelAtEnd(nodeA)
 			s.unlabelAtEnd(nodeC)
-			t.Cleanup(func() {
-				for _, match := range applied.FindAllStringSubmatch(script, -1) {
-					s.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(repository, match[1]))
-				}
-			})
+			if name == "kueue" { // its kinds are gone at the end
+				s.uninstallAtEnd(name)
+				t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "namespace", kueueNamespace) })
+			} else {
+				t.Cleanup(func() {
+					for _, match := range applied.FindAllStringSubmatch(script, -1) {
+						s.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(repository, match[1]))
+					}
+				})
+			}
 			s.run(script)
 		})
 	}

@@ -2,51 +2,65 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
-// The Jobs that JobSet makes of one with two replicated jobs: each pod has a partition of its own, on another
-// node. JobSet's controller does not run here; it creates Jobs and no claims.
-func TestJobsOfAJobSet(t *testing.T) {
-	s := startOnCluster(t)
-	s.template("partition", devices(request(classPartition, "")))
-	jobs := s.client.BatchV1().Jobs(s.namespace)
-	for _, name := range []string{"train-workers-0", "train-workers-1"} {
-		pod := newPod("", fromTemplate("partition"))
-		labels := map[string]string{"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-key": name}
-		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"jobset.sigs.k8s.io/jobset-name": "train"}},
-		}}}}
-		_, err := jobs.Create(s.ctx, &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-			Spec: batchv1.JobSpec{
-				BackoffLimit: ptr.To(int32(0)), CompletionMode: ptr.To(batchv1.IndexedCompletion), Completions: ptr.To(int32(1)),
-				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-			},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+// The JobSet of demo/job, with JobSet's controller and the commands of the README: its pods have GPUs of two
+// nodes at the same time, and it completes. Each takes four GPUs in place of eight: the cluster has no two
+// nodes with eight of NVIDIA's.
+func TestJobSet(t *testing.T) {
+	s := startAtNight(t)
+	const namespace = "demo-job"
+	s.installProject("jobset")
+	s.gpuPods("holder", 4, classWhole)
+	s.waitAllRunning(4)
+	manifest := string(withBusybox(t, "job", []byte(fileText(filepath.Join(repository, jobSet)))))
+	require.Contains(t, manifest, "count: 8")
+	file := filepath.Join(t.TempDir(), "jobset.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(manifest, "count: 8", "count: 4", 1)), 0o600))
+	s.kubectl("create", "namespace", namespace)
+	t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "namespace", namespace) })
+	s.kubectl("apply", "--validate=strict", "-f", file)
+
+	var pods map[string]*corev1.Pod
+	s.eventually("two pods run", func() (bool, string) {
+		pods = s.demoPods(namespace)
+		return len(pods) == 2, fmt.Sprintf("there are %d", len(pods))
+	})
+	gpus := map[string]int{}
+	for _, pod := range pods {
+		for _, device := range s.claims(pod)[0].Status.Allocation.Devices.Results {
+			gpus[device.Pool]++
+		}
 	}
-	nodes := map[string]bool{}
-	s.waitAllRunning(2)
-	for _, pod := range s.podList() {
-		nodes[pod.Spec.NodeName] = true
-		assert.NotEqual(t, "", s.allocated(&pod, "").Device)
+	assert.Equal(t, map[string]int{names.PoolName(nodeA): 4, names.PoolName(nodeB): 4}, gpus)
+	assert.Contains(t, s.kubectl("tranche", "why", "job/train-workers-0", "-n", namespace), "run")
+	for name := range pods {
+		s.exec(namespace, name, "main", "touch", "/done")
 	}
-	assert.Equal(t, map[string]bool{nodeA: true, nodeC: true}, nodes)
-	for _, name := range []string{"train-workers-0", "train-workers-1"} {
-		assert.Contains(t, s.kubectl("tranche", "why", "job/"+name, "-n", s.namespace), "run")
-		require.NoError(t, jobs.Delete(s.ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground), GracePeriodSeconds: ptr.To(int64(0))}))
+	ran := 0
+	for _, block := range blocks("job") {
+		if strings.Contains(block, jobSet) {
+			ran++
+			assert.Contains(t, s.run(strings.ReplaceAll(block, jobSet, file)), "TRANCHE_DEVICE_")
+		}
 	}
+	assert.Equal(t, 1, ran)
+	s.kubectl("delete", "-f", file)
 	s.deletePods()
 	s.requireNothingLeft()
 }

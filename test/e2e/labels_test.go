@@ -2,12 +2,16 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -106,6 +110,125 @@ func TestKaiwoLabelsWithoutConfigMap(t *testing.T) {
 		s.waitFollows(nodeC, test[0])
 		assert.Equal(t, slices.Repeat([]string{test[1]}, 8), s.modeTexts(nodeC))
 	}
+
+	// With enabled=false the node keeps what it has, also if somebody ends the pause by hand.
+	s.labelNode(nodeC, names.LabelKaiwoEnabled, "false")
+	s.labelNode(nodeC, names.LabelKaiwoProfile, "cpx")
+	held := func(n *v1beta1.GPUNode) bool { return n.Spec.Paused && readyBecause(names.ReasonPaused)(n) }
+	n := s.waitGPUNode(nodeC, "is paused by the label", held)
+	assert.Contains(t, s.requireCondition(n, names.ConditionReady, metav1.ConditionTrue, names.ReasonPaused), names.LabelKaiwoEnabled+"=false")
+	s.pause(nodeC, false)
+	n = s.waitGPUNode(nodeC, "is paused again", func(now *v1beta1.GPUNode) bool { return held(now) && now.Generation > n.Generation+1 })
+	assert.Equal(t, "spx", n.Status.Applied.ProfileName)
+	assert.Equal(t, slices.Repeat([]string{"SPX NPS1"}, 8), s.modeTexts(nodeC))
+	s.labelNode(nodeC, names.LabelKaiwoEnabled, "true")
+	s.waitFollows(nodeC, "cpx")
+}
+
+// A node that is paused keeps its profile and its pods, whatever names another profile and whoever starts
+// again, and serves claims.
+func TestPausedNode(t *testing.T) {
+	s := start(t)
+	s.setProfile("cut-in-three", cutInThree)
+	s.unlabelAtEnd(nodeA)
+	s.gpuPod("holder", classWhole)
+	s.waitRunning("holder")
+	s.pause(nodeA, true)
+	t.Cleanup(func() { s.pause(nodeA, false) })
+	for _, profile := range []string{"all-balanced", "cut-in-three"} {
+		s.setProfileLabel(nodeA, profile)
+		n := s.waitGPUNode(nodeA, "is paused", func(n *v1beta1.GPUNode) bool {
+			return n.Spec.ProfileName == profile && n.Status.ObservedGeneration == n.Generation && readyBecause(names.ReasonPaused)(n)
+		})
+		assert.Equal(t, v1beta1.Idle, n.Status.State)
+		assert.Empty(t, n.Status.Applied.ProfileName)
+		assert.Empty(t, s.leftOfSwitches(nodeA))
+		s.killControllers()
+		s.restartPlugin(nodeA)
+	}
+	out, err := s.try("kubectl", "tranche", "set-profile", nodeA, "cut-in-three", "--wait")
+	require.Error(t, err)
+	assert.Contains(t, out, "spec.paused is true")
+	s.gpuPod("small", class1g10gb)
+	s.waitRunning("small")
+	assert.Equal(t, corev1.PodRunning, s.pod("holder").Status.Phase)
+	assert.Equal(t, 1, s.machine(nodeA).instances())
+
+	s.pause(nodeA, false)
+	s.waitFollows(nodeA, "cut-in-three")
+	s.waitGone("holder")
+}
+
+// pause sets spec.paused of a GPUNode with the command of docs/admin/profiles.md.
+func (s *suite) pause(node string, paused bool) {
+	s.t.Helper()
+	s.kubectl("patch", "gpunode", node, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"paused":%t}}`, paused))
+}
+
+// The label of nos under both of its names: partitions as pods need them, shares through MPS, or both.
+func TestNosLabels(t *testing.T) {
+	s := start(t)
+	s.followLabels(adopt.Nos, "nos", adopt.ConfigMap{}, nodeA, names.LabelNos, names.LabelNosOlder)
+	for _, test := range []struct {
+		label, value string
+		offers       []string
+	}{
+		{names.LabelNos, "mps", []string{"MPS share", "gpu"}},
+		{names.LabelNosOlder, "hybrid", []string{"MPS share", "gpu", "mig"}},
+		{names.LabelNos, "mig", []string{"mig"}},
+	} {
+		s.labelNode(nodeA, names.LabelNos, "")
+		s.labelNode(nodeA, names.LabelNosOlder, "")
+		s.labelNode(nodeA, test.label, test.value)
+		n := s.waitFollows(nodeA, "nos-"+test.value)
+		assert.Equal(t, v1beta1.FromLabel, n.Status.Applied.Source)
+		s.eventually(nodeA+" offers what nos does", func() (bool, string) {
+			offers := s.offers(nodeA)
+			return slices.Equal(test.offers, offers), strings.Join(offers, ", ")
+		})
+	}
+	pod := newPod("unchanged")
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1")}
+	s.create(pod)
+	s.waitRunning("unchanged")
+	s.gpuPod("whole", classWhole)
+	s.waitUnschedulable("whole")
+
+	// The newer name has precedence, a value that nos does not know changes nothing, and neither does the end.
+	s.labelNode(nodeA, names.LabelNosOlder, "mps")
+	s.waitGPUNode(nodeA, "says that the labels disagree", func(n *v1beta1.GPUNode) bool {
+		c := meta.FindStatusCondition(n.Status.Conditions, names.ConditionOverridden)
+		return c != nil && c.Reason == names.ReasonLabelsDisagree && follows("nos-mig")(n)
+	})
+	s.labelNode(nodeA, names.LabelNosOlder, "")
+	s.labelNode(nodeA, names.LabelNos, "MIG-and-MPS")
+	n := s.waitGPUNode(nodeA, "does not know the value", readyBecause(names.ReasonProfileNotFound))
+	assert.Equal(t, "nos-mig", n.Status.Applied.ProfileName)
+	s.labelNode(nodeA, names.LabelNos, "mig")
+	s.waitFollows(nodeA, "nos-mig")
+	s.labelNode(nodeA, names.LabelNos, "")
+	s.waitGPUNode(nodeA, "is in no profile by a label", func(n *v1beta1.GPUNode) bool { return n.Annotations[names.AnnotationProfileFrom] == "" })
+	assert.Equal(t, []string{"mig"}, s.offers(nodeA))
+	assert.Equal(t, corev1.PodRunning, s.pod("unchanged").Status.Phase)
+	s.deletePods()
+}
+
+// offers are the kinds of devices that a node publishes.
+func (s *suite) offers(node string) []string {
+	s.t.Helper()
+	kinds := map[string]bool{}
+	for _, slice := range s.slices(node) {
+		for _, d := range slice.Spec.Devices {
+			switch kind := *d.Attributes[names.AttributeType].StringValue; kind {
+			case "share":
+				kinds[*d.Attributes[names.AttributeSharingStrategy].StringValue+" share"] = true
+			default:
+				kinds[kind] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // dcmConfig is a file of AMD's device config manager.

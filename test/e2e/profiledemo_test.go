@@ -25,7 +25,7 @@ var demoFirst = map[string]func(*suite){
 		s.kubectl("apply", "--validate=strict", "-f", file)
 		s.follow(nodeA, "demo-single")
 	},
-	"kueue":         (*suite).installKueue,
+	"kueue":         func(s *suite) { s.installProject("kueue") },
 	"translate-kai": (*suite).createKAIPods,
 }
 

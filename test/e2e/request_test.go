@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish/models"
 )
 
 // A container that gets two MIG partitions can use one of them, and its pod says so. Two containers
@@ -142,4 +145,78 @@ func TestAMonitorStartsWhereWorkIs(t *testing.T) {
 	s.waitFollows(nodeA, "cut-in-three")
 	s.waitGone("monitor-" + nodeA)
 	s.requireSeesEveryGPU(s.waitRunning("next"))
+}
+
+// A GPU or a partition, and a network interface of another driver on the same PCIe root. In the lab only:
+// no kubelet knows a driver of these interfaces.
+func TestAGPUWithANetworkInterface(t *testing.T) {
+	s := start(t)
+	if s.lab == nil {
+		t.Skip("the kubelet has no driver of network interfaces")
+	}
+	gpus := s.machine(nodeA).GPUs
+	roots := []string{models.PCIeRoot(gpus[3].PCI), models.PCIeRoot(gpus[0].PCI), "pci0000:f0"} // no GPU is on the last one
+	s.publishInterfaces(nodeA, roots)
+	root := resourceapi.FullyQualifiedName(deviceattribute.StandardDeviceAttributePCIeRoot)
+	create := func(name, class string) {
+		s.t.Helper()
+		nic := request(interfaceClass, "")
+		nic.Name = "nic"
+		claim := devices(nic, request(class, ""))
+		claim.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &root}}
+		s.template(name, claim)
+		pod := newPod(name, fromTemplate(name))
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+		s.create(pod)
+	}
+	beside := map[string]string{"nic-0": gpu.NameOf(gpus[3].PCI), "nic-1": gpu.NameOf(gpus[0].PCI)}
+	for name, class := range map[string]string{"whole": classWhole, "part": class1g10gb} {
+		create(name, class)
+		pod := s.waitRunning(name)
+		device := s.allocated(pod, "gpu")
+		assert.Equal(t, beside[s.allocated(pod, "nic").Device], gpu.OfDevice(device.Device))
+		assert.Equal(t, s.nodesOf(nodeA, device), s.seen(pod, "main"))
+		requireOneDevice(t, s.env(pod, "main"), device)
+		s.eventually("the claim's status has the device of Tranche only", func() (bool, string) {
+			told := s.claims(pod)[0].Status.Devices
+			return len(told) == 1 && told[0].Driver == names.DriverName && told[0].Device == device.Device, fmt.Sprint(told)
+		})
+	}
+	create("far", classWhole)
+	s.waitUnschedulable("far")
+	why := s.kubectl("tranche", "why", "far", "-n", s.namespace)
+	assert.Contains(t, why, "another driver")
+	s.delete("whole")
+	s.waitRunning("far")
+}
+
+// interfaceClass is the class and the driver of the network interfaces.
+const interfaceClass = "nic.example.com"
+
+// publishInterfaces publishes network interfaces of a node by their PCIe roots, until the test ends.
+func (s *suite) publishInterfaces(node string, roots []string) {
+	s.t.Helper()
+	slice := newSlice(node, interfaceClass)
+	slice.Spec.Devices = nil
+	for i := range roots {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{
+			Name: fmt.Sprintf("nic-%d", i),
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				deviceattribute.StandardDeviceAttributePCIeRoot: {StringValue: &roots[i]},
+			},
+		})
+	}
+	published, err := s.client.ResourceV1().ResourceSlices().Create(s.ctx, slice, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	class, err := s.client.ResourceV1().DeviceClasses().Create(s.ctx, &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: interfaceClass},
+		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf("device.driver == %q", interfaceClass),
+		}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		assert.NoError(s.t, s.client.ResourceV1().DeviceClasses().Delete(s.ctx, class.Name, metav1.DeleteOptions{}))
+		assert.NoError(s.t, s.client.ResourceV1().ResourceSlices().Delete(s.ctx, published.Name, metav1.DeleteOptions{}))
+	})
 }

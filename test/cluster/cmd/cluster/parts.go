@@ -3,19 +3,23 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tranche-dev/tranche/test/cluster/internal/build"
 )
 
+// optionalParts are what an argument can be.
+func optionalParts() string { return strings.Join(build.Optional(), "|") }
+
 func installCommand() *cobra.Command {
 	var source string
 	cmd := &cobra.Command{
-		Use:       "install [kueue]",
+		Use:       "install [" + optionalParts() + "]...",
 		Short:     "Build what is missing of the cluster's parts, and optional ones (minutes the first time)",
 		Args:      cobra.OnlyValidArgs,
-		ValidArgs: build.Optional,
+		ValidArgs: build.Optional(),
 		RunE: func(cmd *cobra.Command, optional []string) error {
 			dir, err := build.DefaultDir()
 			if err != nil {
@@ -77,17 +81,17 @@ func unpackCommand() *cobra.Command {
 
 func pathCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:       "path [kueue]",
+		Use:       "path [" + optionalParts() + "]",
 		Short:     "Print the folder of the built programs (kubectl, helm and the others), or of an optional part",
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: build.Optional,
+		ValidArgs: build.Optional(),
 		RunE: func(_ *cobra.Command, optional []string) error {
 			dir, err := build.DefaultDir()
 			if err != nil {
 				return err
 			}
 			if len(optional) > 0 {
-				fmt.Println(dir.Kueue())
+				fmt.Println(dir.Optional(optional[0]))
 				return nil
 			}
 			fmt.Println(dir.Bin())

@@ -40,12 +40,13 @@ func TestMissing(t *testing.T) {
 
 func TestOptionalPartsAreMissedByWhomAsks(t *testing.T) {
 	dir := fake(t)
-	for _, name := range Optional {
-		missing := dir.Missing(name)
+	for _, p := range projects {
+		missing := dir.Missing(p.name)
 		require.Len(t, missing, 1)
-		require.Contains(t, strings.ToLower(missing[0]), name)
+		require.Contains(t, strings.ToLower(missing[0]), p.name)
+		require.Contains(t, dir.Optional(p.name), p.version, "another version has another folder")
 	}
-	require.Contains(t, dir.Kueue(), Kueue, "another version has another folder")
+	require.Len(t, dir.Missing(Optional()...), len(projects))
 }
 
 func TestInstallOfNothingNeedsNothing(t *testing.T) {

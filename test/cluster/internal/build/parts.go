@@ -29,8 +29,13 @@ type job struct {
 // components are the names under which the one Kubernetes program is installed.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"}
 
-// Optional are the names of the parts that are built only on request.
-var Optional = []string{"kueue"}
+// Optional returns the names of the parts that are built only on request.
+func Optional() (names []string) {
+	for _, p := range projects {
+		names = append(names, p.name)
+	}
+	return names
+}
 
 // parts are the parts that every cluster needs and the named optional ones, in the order
 // in which they need each other.
@@ -43,8 +48,10 @@ func parts(optional ...string) []part {
 		{"runc and busybox (Debian packages, unpacked only)", in("bin", "runc", "busybox"), unpackDebian},
 		{"images pause and busybox", in("images", "pause.tar", "busybox.tar"), buildImages},
 	}
-	if slices.Contains(optional, "kueue") {
-		all = append(all, part{"Kueue " + Kueue, in(kueueFolder, "chart.tgz", "image.tar", "values.yaml"), buildKueue})
+	for _, p := range projects {
+		if slices.Contains(optional, p.name) {
+			all = append(all, p.part())
+		}
 	}
 	return all
 }

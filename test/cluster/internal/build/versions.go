@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -22,9 +23,6 @@ const (
 	CNIPlugins = "v1.9.1"
 	Helm       = "v4.3.2"
 )
-
-// Kueue is an optional part: its version is in the name of its folder, not in key.
-const Kueue = "v0.19.2"
 
 // KubernetesVariable is the environment variable that names another version of Kubernetes, such as v1.36.5.
 const KubernetesVariable = "K8S_VERSION"
@@ -44,9 +42,6 @@ const (
 	PauseImage   = "tranche.test/pause:1"
 	BusyboxImage = "docker.io/library/busybox:1.35"
 )
-
-// KueueImage is the name under which Kueue's releases are published.
-const KueueImage = "registry.k8s.io/kueue/kueue:" + Kueue
 
 // module is the Go module that this package belongs to.
 const module = "github.com/tranche-dev/tranche/test/cluster"
@@ -80,9 +75,12 @@ func (d Dir) Bin() string { return filepath.Join(string(d), "bin") }
 // CNI is the folder of the network plugins.
 func (d Dir) CNI() string { return filepath.Join(string(d), "cni") }
 
-// Kueue is the folder of the optional part kueue: chart.tgz, image.tar and values.yaml,
-// which has the name of the image.
-func (d Dir) Kueue() string { return filepath.Join(string(d), kueueFolder) }
+// Optional is the folder of an optional part: chart.tgz, image.tar and values.yaml, which has the name of
+// the image.
+func (d Dir) Optional(name string) string {
+	i := slices.IndexFunc(projects, func(p project) bool { return p.name == name })
+	return filepath.Join(string(d), projects[i].folder())
+}
 
 // Program is the path of one program.
 func (d Dir) Program(name string) string { return filepath.Join(d.Bin(), name) }

@@ -101,7 +101,7 @@ func TestBrokenInventoriesNameTheKey(t *testing.T) {
 		"several models":    {"gpus: [{model: L4-24GB}, {model: V100}]", `gpus[1].model: "V100" is several models: choose one of V100-16GB, V100-32GB,`},
 		"no model":          {"gpus: [{count: 2}]", "gpus[0].model: missing; name a model, or describe"},
 		"count zero":        {"gpus: [{model: L4-24GB, count: 0}]", "gpus[0].count: 0 is not between 1 and 32"},
-		"count text":        {"gpus: [{model: L4-24GB, count: many}]", "gpus.count"},
+		"count text":        {"gpus: [{model: L4-24GB, count: many}]", "gpus.0.count"},
 		"count too large":   {"gpus: [{model: L4-24GB, count: 33}]", "gpus[0].count: 33"},
 		"GPUs too many":     {"gpus: [{model: L4-24GB, count: 20}, {model: L4-24GB, count: 20}]", "gpus[1].count: more than 32"},
 		"mig mode":          {"gpus: [{model: H100-80GB, migMode: on}]", "migMode"},

@@ -228,7 +228,7 @@ test-e2e-drivers: compiler ## Run the end-to-end tests of MIG with the oldest an
 	@for driver in 535 615; do echo "driver $$driver …"; E2E_NVIDIA_DRIVER=$$driver test/e2e.sh '$(E2E_MIG)' || exit 1; done
 
 # The same on other versions of Kubernetes: the newest patches that the module proxy serves. 1.38 follows when
-# it serves k8s.io/apiextensions-api.
+# it serves all that 1.38 requires (test/cluster/kubernetes-1.38.md).
 K8S_VERSIONS ?= v1.36.5 v1.37.2
 E2E_VERSIONS = ^(TestKubeletRestart|TestAPIServerAway|TestDeviceHealthInThePodStatus|TestUpgradeAndRollback|TestUninstall|TestDemos/(admin-access|amd-partition|extended-gpu|first-available|mig|profile-all-balanced|sharing-half-gpu|sharing-memory|sharing-mps|translate-kai|two-partitions))$$
 .PHONY: test-e2e-versions

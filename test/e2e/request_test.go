@@ -185,7 +185,7 @@ func TestAGPUWithANetworkInterface(t *testing.T) {
 	create("far", classWhole)
 	s.waitUnschedulable("far")
 	why := s.kubectl("tranche", "why", "far", "-n", s.namespace)
-	assert.Contains(t, why, "another driver")
+	assert.Contains(t, why, "not all of them with the same resource.kubernetes.io/pcieRoot")
 	s.delete("whole")
 	s.waitRunning("far")
 }

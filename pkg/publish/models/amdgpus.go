@@ -23,13 +23,14 @@ func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
 	for i := range inv.AMD {
 		c := &inv.AMD[i]
 		gpus[i] = gpu.GPU{
-			PCIAddress: c.PCI,
-			Vendor:     gpu.AMD, UntestedLimits: true,
-			Index:       i,
-			Minor:       inv.RenderMinor(i),
-			UUID:        fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
-			ProductName: c.Model.ProductName,
-			PCIID:       gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
+			PCIAddress:     c.PCI,
+			Vendor:         gpu.AMD,
+			UntestedLimits: true,
+			Index:          i,
+			Minor:          inv.RenderMinor(i),
+			UUID:           fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
+			ProductName:    c.Model.ProductName,
+			PCIID:          gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
 			// AMD's boards bear the number of the chip.
 			PCISubsystemID: gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
 			Architecture:   c.Model.Architecture(),

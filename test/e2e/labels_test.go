@@ -148,7 +148,7 @@ func TestPausedNode(t *testing.T) {
 	}
 	out, err := s.try("kubectl", "tranche", "set-profile", nodeA, "cut-in-three", "--wait")
 	require.Error(t, err)
-	assert.Contains(t, out, "spec.paused is true")
+	assert.Contains(t, out, "keeps its applied profile")
 	s.gpuPod("small", class1g10gb)
 	s.waitRunning("small")
 	assert.Equal(t, corev1.PodRunning, s.pod("holder").Status.Phase)
@@ -206,7 +206,7 @@ func TestNosLabels(t *testing.T) {
 	n := s.waitGPUNode(nodeA, "does not know the value", readyBecause(names.ReasonProfileNotFound))
 	assert.Equal(t, "nos-mig", n.Status.Applied.ProfileName)
 	s.labelNode(nodeA, names.LabelNos, "mig")
-	s.waitFollows(nodeA, "nos-mig")
+	s.waitGPUNode(nodeA, "follows nos again", readyBecause(names.ReasonApplied))
 	s.labelNode(nodeA, names.LabelNos, "")
 	s.waitGPUNode(nodeA, "is in no profile by a label", func(n *v1beta1.GPUNode) bool { return n.Annotations[names.AnnotationProfileFrom] == "" })
 	assert.Equal(t, []string{"mig"}, s.offers(nodeA))

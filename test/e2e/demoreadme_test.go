@@ -149,6 +149,28 @@ func TestDemoReadmes(t *testing.T) {
 	}
 }
 
+// The picture in README.md is what `kubectl tranche` prints of these demos.
+func TestPictureOfTheReadme(t *testing.T) {
+	s := start(t)
+	for _, name := range []string{"whole-gpu", "mig", "two-partitions", "amd-partition"} {
+		folder := filepath.Join(repository, "demo", name)
+		t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
+		s.kubectl("apply", "-f", folder)
+		s.demoPods("demo-" + name)
+	}
+	_, shown, _ := strings.Cut(fileText(filepath.Join(repository, "README.md")), "```\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	varies := regexp.MustCompile(`node-[a-c]|-[a-z0-9]{5}\)`)
+	lines := strings.Split(varies.ReplaceAllString(shown, ""), "\n")
+	require.Greater(t, len(lines), 10)
+	s.eventually("kubectl tranche prints what README.md shows", func() (bool, string) {
+		printed := s.kubectl("tranche", "--summary=false")
+		now := strings.Split(varies.ReplaceAllString(printed, ""), "\n")
+		missing := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(now, line) })
+		return len(missing) == 0, strings.Join(append(missing, printed), "\n")
+	})
+}
+
 // The script of `make demo` applies demos and shows what they see.
 func TestDemoScript(t *testing.T) {
 	s := startAtNight(t)

@@ -185,7 +185,8 @@ func TestAGPUWithANetworkInterface(t *testing.T) {
 	create("far", classWhole)
 	s.waitUnschedulable("far")
 	why := s.kubectl("tranche", "why", "far", "-n", s.namespace)
-	assert.Contains(t, why, "not all of them with the same resource.kubernetes.io/pcieRoot")
+	assert.Contains(t, why, "not all of them with the same "+string(root))
+	assert.Contains(t, why, "nic: 1 of 3 devices free: 2 taken.")
 	s.delete("whole")
 	s.waitRunning("far")
 }

@@ -266,7 +266,7 @@ func TestPodsShareAClaim(t *testing.T) {
 	l.joins = batch
 	l.driver.used[webOn0] = 3 * gib
 	err := l.start("a", d, batch, "c")
-	require.ErrorContains(t, err, "pod team/3f0f0d6e on GPU gpu-0000-01-00-0 shares the claim and must have less memory before another pod can start, which is retried: GPU gpu-0000-01-00-0: the memory of control group "+filepath.Join(l.Groups, "kubepods/pod"+string(web))+" was limited to 2048 MiB, and is now limited to 4096 MiB (0: not at all): does the group use 3072 MiB already?")
+	require.ErrorContains(t, err, "pod team/3f0f0d6e on GPU gpu-0000-01-00-0 shares the claim and must have less memory before another pod can start, which is retried: GPU gpu-0000-01-00-0: the memory of control group "+filepath.Join(l.Groups, "kubepods/pod"+string(web))+" was limited to 2048 MiB, and the driver reports a limit of 4096 MiB: does the group use 3072 MiB already?")
 	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
 	l.driver.used[webOn0] = 2 * gib
 	require.NoError(t, l.start("a", d, batch, "c"))

@@ -74,8 +74,12 @@ func setLimit(ctx context.Context, driver hardware.Driver, pciAddress, group str
 	case err != nil:
 		return now, err
 	case now.Bytes == 0 || now.Bytes > want.Bytes+limitRounding:
-		return now, fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and is now limited to %d MiB (0: not at all): does the group use %d MiB already?",
-			gpu.NameOf(pciAddress), group, want.Bytes/gpu.MiB, now.Bytes/gpu.MiB, now.Used/gpu.MiB)
+		reported := "no limit"
+		if now.Bytes > 0 {
+			reported = fmt.Sprintf("a limit of %d MiB", now.Bytes/gpu.MiB)
+		}
+		return now, fmt.Errorf("GPU %s: the memory of control group %s was limited to %d MiB, and the driver reports %s: does the group use %d MiB already?",
+			gpu.NameOf(pciAddress), group, want.Bytes/gpu.MiB, reported, now.Used/gpu.MiB)
 	case now.Guaranteed < want.Guaranteed-limitRounding:
 		return now, fmt.Errorf("GPU %s: control group %s was guaranteed %d MiB of memory, and the driver reports %d MiB",
 			gpu.NameOf(pciAddress), group, want.Guaranteed/gpu.MiB, now.Guaranteed/gpu.MiB)

@@ -3,5 +3,6 @@
 //
 // sysfs, below it, reads. This package changes something: switch.go and await.go the compute
 // mode, memorymode.go and reload.go the memory mode of all GPUs, for which the driver is
-// reloaded; memorylimits.go limits the memory of control groups. It does not know whether the files are the host's or a simulated kernel's.
+// reloaded, memorylimits.go the memory limits of control groups. It does not know whether the
+// files are the host's or a simulated kernel's.
 package amd

@@ -81,7 +81,7 @@ func (e *Events) WarnPod(ctx context.Context, namespace string, pod ledger.Pod, 
 	e.warnAbout(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID}, reason, message)
 }
 
-// WarnClaim writes a warning about a claim, for its pods if they are not known.
+// WarnClaim writes a warning about a claim whose pods are not known.
 func (e *Events) WarnClaim(ctx context.Context, claim ledger.ClaimRef, reason, message string) {
 	klog.FromContext(ctx).Info(message, "event", reason, "claim", klog.KRef(claim.Namespace, claim.Name))
 	e.warnAbout(&corev1.ObjectReference{

@@ -130,8 +130,7 @@ func TestDemoReadmes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startAtNight(t)
 			// The cluster of make demo has no node with other NVIDIA GPUs.
-			s.kubectl("cordon", nodeB)
-			t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
+			s.cordon(nodeB)
 			s.unlabelAtEnd(nodeA)
 			s.unlabelAtEnd(nodeC)
 			if name == "kueue" { // its kinds are gone at the end
@@ -149,9 +148,17 @@ func TestDemoReadmes(t *testing.T) {
 	}
 }
 
+// cordon keeps new pods off a node until the test ends.
+func (s *suite) cordon(node string) {
+	s.t.Helper()
+	s.kubectl("cordon", node)
+	s.t.Cleanup(func() { s.kubectl("uncordon", node) })
+}
+
 // The picture in README.md is what `kubectl tranche` prints of these demos.
 func TestPictureOfTheReadme(t *testing.T) {
 	s := start(t)
+	s.cordon(nodeB) // The cluster of make demo has no node with other NVIDIA GPUs.
 	for _, name := range []string{"whole-gpu", "mig", "two-partitions", "amd-partition"} {
 		folder := filepath.Join(repository, "demo", name)
 		t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
@@ -174,8 +181,7 @@ func TestPictureOfTheReadme(t *testing.T) {
 // The script of `make demo` applies demos and shows what they see.
 func TestDemoScript(t *testing.T) {
 	s := startAtNight(t)
-	s.kubectl("cordon", nodeB)
-	t.Cleanup(func() { s.kubectl("uncordon", nodeB) })
+	s.cordon(nodeB)
 	text, err := os.ReadFile(filepath.Join(repository, "demo", "run.sh"))
 	require.NoError(t, err)
 	demos := append(regexp.MustCompile(`(?m)^demos=\((.*)\)$`).FindStringSubmatch(string(text))[1:], "either-vendor")

@@ -86,10 +86,15 @@ simulated-driver: compiler ## Build the simulated drivers into bin/ (ARCH=arm64 
 	CC=gcc $(GO) build -o build/simulated-nvml ./test/simulator/cmd/simulated-nvml
 	GOARCH=$(ARCH) CGO_ENABLED=1 build/simulated-nvml $(NVML)
 
+# Everybody who uses GPUs downloads kubectl-tranche. Calls of methods by name, as in text/template, add 20 MB.
+CLIENT_BYTES = 48000000
+small = @[ "$$(stat -c %s $(1))" -le $(CLIENT_BYTES) ] || { echo "$(1) has more than $(CLIENT_BYTES) bytes: see with 'go tool nm -size -sort size' what is linked now" >&2; exit 1; }
+
 # Tests in a cluster of their own process run it, too.
 .PHONY: kubectl-tranche
 kubectl-tranche:
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-tranche ./cmd/kubectl-tranche
+	$(call small,$(BIN)/kubectl-tranche)
 
 # kubectl-tranche for systems other than Linux, as build/release/OS-ARCHITECTURE/kubectl-tranche.
 CLIENTS = $(foreach a,amd64 arm64,darwin-$(a)/kubectl-tranche windows-$(a)/kubectl-tranche.exe)
@@ -97,6 +102,7 @@ CLIENTS = $(foreach a,amd64 arm64,darwin-$(a)/kubectl-tranche windows-$(a)/kubec
 $(addprefix build/release/,$(CLIENTS)): build/release/%:
 	CGO_ENABLED=0 GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$(firstword $(subst /, ,$*)))) \
 	  $(GO) build -ldflags '-s -w -X main.version=$(RELEASE)' -o $@ ./cmd/kubectl-tranche
+	$(call small,$@)
 
 .PHONY: release
 release: release-tool ## Write a release to dist/: images, chart, kubectl-tranche, krew manifest, SBOMs, checksums

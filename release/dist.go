@@ -181,9 +181,6 @@ func (d *dist) writeClient(ctx context.Context, system, architecture string) (st
 	}
 	file := filepath.Join(d.out, fmt.Sprintf("kubectl-tranche-%s-%s-%s%s", d.of.AppVersion, system, architecture, ending))
 	source := filepath.Join(d.programs, system+"-"+architecture, program)
-	if err := smallEnough(source); err != nil {
-		return "", err
-	}
 	completes := "kubectl_complete-tranche"
 	if system == "windows" {
 		completes += ".cmd"
@@ -203,20 +200,6 @@ func (d *dist) writeClient(ctx context.Context, system, architecture string) (st
 		packed := gzip.NewWriter(w)
 		return errors.Join(image.WriteTar(packed, entries), packed.Close())
 	})
-}
-
-// largestClient is how many bytes kubectl-tranche may have. Everybody who uses GPUs downloads it.
-const largestClient = 45_000_000
-
-func smallEnough(program string) error {
-	info, err := os.Stat(program)
-	if err != nil {
-		return err
-	}
-	if info.Size() > largestClient {
-		return fmt.Errorf("%s has %.1f MB, and may have %d: see with `go tool nm -size -sort size` what is linked now", program, float64(info.Size())/1e6, largestClient/1_000_000)
-	}
-	return nil
 }
 
 func writeZip(w io.Writer, entries []image.Entry) error {

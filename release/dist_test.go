@@ -122,12 +122,6 @@ func TestDist(t *testing.T) {
 	}
 }
 
-func TestLargeClientIsRefused(t *testing.T) {
-	d := newDist(t)
-	require.NoError(t, os.Truncate(filepath.Join(d.programs, "darwin-arm64", "kubectl-tranche"), 45_100_000))
-	require.ErrorContains(t, d.write(t.Context()), "kubectl-tranche has 45.1 MB, and may have 45: ")
-}
-
 func TestPush(t *testing.T) {
 	d := newDist(t)
 	require.NoError(t, d.write(t.Context()))

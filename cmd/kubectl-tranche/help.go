@@ -6,14 +6,23 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // hideGlobalFlags leaves the flags of kubectl out of the help of all commands, which names the command that
-// lists them.
+// lists them. A template in place of the function would link text/template, which calls methods by name: the
+// linker would keep those of all API types, and the program be half as large again.
 func hideGlobalFlags(root *cobra.Command) {
-	before, rest, _ := strings.Cut(strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.", ".LocalNonPersistentFlags."), "{{if .HasAvailableInheritedFlags}}")
-	_, after, _ := strings.Cut(rest, "{{end}}")
-	root.SetUsageTemplate(before + "\n\nUse \"kubectl tranche options\" for the flags of all commands, such as --namespace and --context." + after)
+	usage, flags := root.UsageFunc(), root.PersistentFlags()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		flags.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+		defer flags.VisitAll(func(f *pflag.Flag) { f.Hidden = false })
+		if err := usage(cmd); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStderr(), "\nUse \"kubectl tranche options\" for the flags of all commands, such as --namespace and --context.")
+		return err
+	})
 }
 
 func newOptionsCommand(o *options) *cobra.Command {

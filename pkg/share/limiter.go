@@ -113,7 +113,7 @@ func (p part) String() string {
 
 // limitedByKernel reports whether the kernel driver limits the memory of a share.
 func limitedByKernel(d ledger.Device) bool {
-	return isShare(d) && ofWholeGPU(d.Placement) && d.Placement.Share.KernelLimits
+	return ofWholeGPU(d.Placement) && d.Placement.Share.KernelLimits
 }
 
 // partsOf returns what the pods of records may have.

@@ -132,7 +132,7 @@ func partsOf(records []ledger.Record) []part {
 				}
 				parts[i].Bytes += d.MemoryMost() / int64(len(r.Pods))
 				// Elsewhere nobody has more than is guaranteed, or nothing can be guaranteed.
-				if d.Placement.Share.Burst() && !d.Placement.Share.Untested {
+				if d.Placement.Share.Burst() && d.Placement.Isolation != gpu.IsolationUntested {
 					parts[i].Guaranteed += d.Amount.Memory / int64(len(r.Pods))
 				}
 			}

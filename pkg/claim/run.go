@@ -341,8 +341,6 @@ func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.Containe
 func describe(d ledger.Device) string {
 	p := d.Placement
 	switch {
-	case p.Share != nil && d.Amount == nil:
-		return p.Share.By.Word() + "-share"
 	case p.Share != nil && p.Share.By == gpu.ByFraction:
 		return fmt.Sprintf("fraction-share %v", float64(d.Amount.Fraction)/gpu.WholeFraction)
 	case p.Share != nil:

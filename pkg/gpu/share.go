@@ -87,8 +87,6 @@ type Sharing struct {
 	// KernelLimits is set where the kernel driver keeps pods to the memory of their shares, which
 	// was seen to work.
 	KernelLimits bool `json:"kernelLimits,omitempty"`
-	// Untested is set where KernelLimits was never tried on such a GPU, and guarantees nothing.
-	Untested bool `json:"untested,omitempty"`
 }
 
 // MemoryLimit is what a control group may have of a GPU's memory, and what it uses of it, in bytes.
@@ -132,8 +130,6 @@ func ShareOf(p Placement, by Basis, s Sharing) Placement {
 	q.Type = TypeShare
 	q.Share = &Share{Of: p.Type, By: by, Sharing: s}
 	switch {
-	case s.KernelLimits && s.Untested:
-		q.Isolation = IsolationUntested
 	case s.KernelLimits && s.Strategy == TimeSlicing:
 		q.Isolation = IsolationKernel
 	case s.Limits: // NVIDIA does not say whose memory that of a client of MPS is

@@ -86,7 +86,7 @@ func (c *claims) holders(pciAddress string) map[string]string {
 // partOf describes a claim's part of a share, and the MPS daemon that enforces it; empty for a
 // device that is not a share.
 func (c *claims) partOf(of ledger.ClaimRef, d ledger.Device) string {
-	if d.Placement.Share == nil || d.Amount == nil {
+	if !d.IsShare() {
 		return ""
 	}
 	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)

@@ -49,7 +49,7 @@ func (m *monitor) look(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	changes, publish := m.gpus.Update(l.Found, l.Problems, m.heldPlacements())
+	changes, publish := m.gpus.Update(l.Found, l.Problems, ledger.Held(m.records.List()))
 	for _, c := range changes {
 		m.reportChange(ctx, c)
 	}

@@ -10,7 +10,7 @@ import (
 // removeUnoffered removes the devices that the profile does not offer. Held devices stay, with
 // a taint: the scheduler ignores what an allocated device consumes once it is not published.
 func (b *base) removeUnoffered(gpus []gpu.GPU) {
-	held := b.heldPlacements()
+	held := ledger.Held(b.records.List())
 	for i := range gpus {
 		g := &gpus[i]
 		layout := b.applied.Layout(g.PCIAddress)
@@ -30,17 +30,4 @@ func (b *base) preparable() []gpu.GPU {
 	gpus := b.gpus.Now()
 	b.removeUnoffered(gpus)
 	return gpus
-}
-
-// heldPlacements returns what claims hold, by GPU.
-func (b *base) heldPlacements() map[string][]gpu.Placement {
-	held := map[string][]gpu.Placement{}
-	for _, r := range ledger.InUse(b.records.List()) {
-		for _, d := range r.Devices {
-			if !d.Admin {
-				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
-			}
-		}
-	}
-	return held
 }

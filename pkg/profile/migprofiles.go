@@ -3,15 +3,11 @@ package profile
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
-
-// short is the name of a profile without memory.
-var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
 
 // fullProfile returns the full name of a MIG profile of the GPU. A name without memory ("1g") means the
 // smallest profile with that many slices and without extra engines. The error for an unknown name
@@ -27,7 +23,7 @@ func fullProfile(g *gpu.GPU, name string) (string, error) {
 			return name, nil
 		}
 		plain := !strings.ContainsAny(p.Profile, "+-")
-		if plain && short.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || smaller(p, *best) < 0) {
+		if plain && shortProfile.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || smaller(p, *best) < 0) {
 			best = &inMIG.Placements[i]
 		}
 	}

@@ -73,7 +73,6 @@ func ofWhole(g *gpu.GPU, c Desired, limits bool) ([]gpu.Placement, error) {
 	}
 	sharing := c.Sharing
 	sharing.KernelLimits = c.KernelLimits && base.Memory > 0
-	sharing.Untested = sharing.KernelLimits && g.UntestedLimits
 	// With time-slicing, one of both is enough: without a daemon, the errors of one claim do not reach others.
 	needsMPS := c.Strategy == gpu.MPS || !sharing.KernelLimits
 	sharing.Limits = limits && needsMPS && g.Vendor == gpu.NVIDIA && base.Memory > 0
@@ -135,7 +134,13 @@ func sharesOf(g *gpu.GPU, c Desired, base gpu.Placement, s gpu.Sharing, bases []
 		return nil, fmt.Errorf("GPU %s: %s has %d MiB to share besides the memory of MPS servers (%d MiB), too little for the %d replicas of profile %q: it is not shared",
 			g.Name(), base.Name(), max(0, base.Memory/gpu.MiB), kept/gpu.MiB, s.Replicas, c.Profile)
 	}
-	return lists.Map(bases, func(by gpu.Basis) gpu.Placement { return gpu.ShareOf(base, by, s) }), nil
+	return lists.Map(bases, func(by gpu.Basis) gpu.Placement {
+		p := gpu.ShareOf(base, by, s)
+		if s.KernelLimits && g.UntestedLimits {
+			p.Isolation = gpu.IsolationUntested
+		}
+		return p
+	}), nil
 }
 
 // keptByMPS returns the memory of the MPS servers of a GPU: with the strategy MPS there is one,

@@ -16,7 +16,7 @@ import (
 // strategy MPS, the name of its GPU.
 func (s *Sharer) Serves(ref ledger.ClaimRef, d ledger.Device) string {
 	switch {
-	case !isShare(d) || !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits:
+	case !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits:
 		return ""
 	case d.Placement.Share.Strategy == gpu.MPS:
 		return d.Placement.GPUName()
@@ -95,7 +95,7 @@ type limit struct {
 func limitsOf(h claim.Holder) []limit {
 	var limits []limit
 	for _, d := range h.Devices {
-		if !isShare(d) || !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits {
+		if !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits {
 			continue
 		}
 		i := slices.IndexFunc(limits, func(l limit) bool { return l.gpu == d.Placement.GPU })

@@ -113,7 +113,7 @@ func (p part) String() string {
 
 // limitedByKernel reports whether the kernel driver limits the memory of a share.
 func limitedByKernel(d ledger.Device) bool {
-	return isShare(d) && ofWholeGPU(d.Placement) && d.Placement.Share.KernelLimits
+	return ofWholeGPU(d.Placement) && d.Placement.Share.KernelLimits
 }
 
 // partsOf returns what the pods of records may have.
@@ -132,7 +132,7 @@ func partsOf(records []ledger.Record) []part {
 				}
 				parts[i].Bytes += d.MemoryMost() / int64(len(r.Pods))
 				// Elsewhere nobody has more than is guaranteed, or nothing can be guaranteed.
-				if d.Placement.Share.Burst() && !d.Placement.Share.Untested {
+				if d.Placement.Share.Burst() && d.Placement.Isolation != gpu.IsolationUntested {
 					parts[i].Guaranteed += d.Amount.Memory / int64(len(r.Pods))
 				}
 			}

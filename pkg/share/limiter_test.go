@@ -191,8 +191,7 @@ func TestBurst(t *testing.T) {
 	l.driver.noSoft = true
 	require.ErrorContains(t, l.start("a", more, web, "c"), "was guaranteed 2048 MiB of memory, and the driver reports 0 MiB")
 	untested := more
-	sharing := *more.Placement.Share
-	sharing.Untested, untested.Placement.Share = true, &sharing
+	untested.Placement.Isolation = gpu.IsolationUntested
 	l.records[0].Devices[0] = untested
 	require.NoError(t, l.start("a", untested, web, "c"), "limits that were never tried guarantee nothing")
 	l.records[0].Devices[0], l.driver.noSoft = more, false

@@ -9,7 +9,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -232,6 +231,3 @@ func setsSlice(p gpu.Placement) bool {
 func changesMode(p gpu.Placement) bool {
 	return ofWholeGPU(p) && p.Share.Strategy == gpu.MPS && p.Share.ExclusiveProcess
 }
-
-// isShare reports whether a claim holds a share of a device, with a known amount.
-func isShare(d ledger.Device) bool { return d.IsShare() && d.Amount != nil }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/durable"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 const (
@@ -111,6 +112,20 @@ func (l *Ledger) List() []Record {
 // InUse returns the records of claims that are not released.
 func InUse(records []Record) []Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.Released })
+}
+
+// Held returns what claims that are not released hold, by the PCI address of the GPU. Monitors hold
+// nothing.
+func Held(records []Record) map[string][]gpu.Placement {
+	held := map[string][]gpu.Placement{}
+	for _, r := range InUse(records) {
+		for _, d := range r.Devices {
+			if !d.Admin {
+				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
+			}
+		}
+	}
+	return held
 }
 
 // On returns the records that hold devices of the GPUs, in any order.

@@ -112,7 +112,7 @@ type Device struct {
 	LoadID string `json:"loadID,omitempty"`
 	// ShareID identifies a share of a device; empty if the device is not a share.
 	ShareID types.UID `json:"shareID,omitempty"`
-	// Amount is the claim's part of the share.
+	// Amount is the claim's part of the share; nil if the device is not a share.
 	Amount *gpu.Amount `json:"amount,omitempty"`
 	// MemoryLimit is the most memory that the claim can have of the share, in bytes; zero: its amount.
 	MemoryLimit int64 `json:"memoryLimitBytes,omitempty"`
@@ -129,9 +129,6 @@ func (d Device) IsShare() bool { return d.Placement.Share != nil }
 
 // MemoryMost returns the most memory that the claim can have of a share, in bytes; zero: unknown.
 func (d Device) MemoryMost() int64 {
-	if d.Amount == nil {
-		return d.MemoryLimit
-	}
 	return max(d.MemoryLimit, d.Amount.Memory)
 }
 
@@ -224,6 +221,9 @@ func Decode(data []byte) (Record, error) {
 	for i, d := range r.Devices {
 		if d.Name == "" || d.Placement.GPU == "" {
 			return Record{}, fmt.Errorf("devices[%d] has no name or no GPU", i)
+		}
+		if d.IsShare() && d.Amount == nil {
+			return Record{}, fmt.Errorf("devices[%d] is a share without an amount", i)
 		}
 	}
 	return r, nil

@@ -38,6 +38,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"an unknown state": {`{"version":1,"claim":{"uid":"a"},"state":"Done"}`, `state is "Done"`},
 		"device, no name":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"placement":{"gpu":"x"}}]}`, "devices[0] has no name or no GPU"},
 		"device, no GPU":   {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"name":"d"}]}`, "devices[0] has no name or no GPU"},
+		"share, no amount": {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"name":"d","placement":{"gpu":"x","share":{"of":"gpu","unit":"Memory"}}}]}`, "devices[0] is a share without an amount"},
 		"a wrong type":     {`{"version":"1"}`, "no valid JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,6 @@ func TestWhatWasHandedOut(t *testing.T) {
 }
 
 func TestMostMemory(t *testing.T) {
-	assert.EqualValues(t, 5, Device{MemoryLimit: 5}.MemoryMost(), "of a share of an unknown amount")
 	assert.EqualValues(t, 7, Device{MemoryLimit: 5, Amount: &gpu.Amount{Memory: 7}}.MemoryMost())
 	assert.EqualValues(t, 9, Device{MemoryLimit: 9, Amount: &gpu.Amount{Memory: 7}}.MemoryMost())
 }

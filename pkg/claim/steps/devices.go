@@ -110,7 +110,7 @@ func ReducedLimits(claim *resourceapi.ResourceClaim, r ledger.Record) (all []str
 	}
 	for _, d := range r.Devices {
 		want := asked.Of(d.Request)
-		if !d.IsShare() || d.Amount == nil || want == 0 || want == d.MemoryMost() || d.Placement.Isolation == gpu.IsolationNone {
+		if !d.IsShare() || want == 0 || want == d.MemoryMost() || d.Placement.Isolation == gpu.IsolationNone {
 			continue
 		}
 		why := fmt.Sprintf("the profile of the node allows %d %% of the request (sharing.maxMemoryLimitPercent, which an administrator can raise)", max(gpu.LimitIsRequest, d.Placement.Share.MaxMemoryLimitPercent))

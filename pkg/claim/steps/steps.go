@@ -365,7 +365,7 @@ func checkAmounts(s Situation) error {
 func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
 	var sum gpu.Amount
 	for _, e := range devices {
-		if e.IsShare() && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
+		if e.IsShare() && e.Placement.SharesWith(d.Placement) {
 			sum = plus(sum, *e.Amount)
 		}
 	}

@@ -7,36 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseStat(t *testing.T) {
-	const rest = " 1 42 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4242 1000 10 18446744073709551615"
-	for what, test := range map[string]struct {
-		content string
-		want    stat
-		fails   bool
-	}{
-		"plain":                      {"12 (cat) S" + rest, stat{"cat", 'S', 42, 4242}, false},
-		"spaces in the name":         {"12 (my cat) R" + rest, stat{"my cat", 'R', 42, 4242}, false},
-		"parentheses in the name":    {"12 (a) Z 9 (b) S" + rest, stat{"a) Z 9 (b", 'S', 42, 4242}, false},
-		"cut short":                  {"12 (cat) S 1 1", stat{}, true},
-		"no name":                    {"12 cat) S" + rest, stat{}, true},
-		"nothing":                    {"", stat{}, true},
-		"start time is not a number": {"12 (cat) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 1", stat{}, true},
-		"group is not a number":      {"12 (cat) S 1 x 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1 1", stat{}, true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			got, err := parseStat([]byte(test.content))
-			require.Equal(t, test.fails, err != nil, "%v", err)
-			assert.Equal(t, test.want, got)
-		})
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("12 (a) Z 9 (b) S 1 42 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4242 1000"))
-	f.Add([]byte(")("))
-	f.Fuzz(func(_ *testing.T, content []byte) { _, _ = parseStat(content) })
-}
-
 func TestParseMemory(t *testing.T) {
 	for answer, want := range map[string]float64{
 		"3G": 3072, "1408M": 1408, "1408M\n": 1408, "2GB": 2048, "2 GiB": 2048, "2048K": 2,

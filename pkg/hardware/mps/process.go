@@ -1,7 +1,6 @@
 package mps
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/prometheus/procfs"
 )
 
 // process is one that is known by more than its number: a number that the kernel
@@ -33,7 +34,7 @@ func identify(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	return process{PID: pid, Start: stat.start, Boot: boot}, nil
+	return process{PID: pid, Start: stat.Starttime, Boot: boot}, nil
 }
 
 // alive reports whether the process still runs. One that has ended and waits for its
@@ -109,7 +110,7 @@ func (p process) hasServer(pid int) (bool, error) {
 	if errors.Is(err, os.ErrProcessDone) {
 		return false, nil
 	}
-	if err != nil || stat.group != p.PID || stat.start < p.Start || !strings.HasPrefix(stat.name, serverName) {
+	if err != nil || stat.PGRP != p.PID || stat.Starttime < p.Start || !strings.HasPrefix(stat.Comm, serverName) {
 		return false, err
 	}
 	boot, err := bootID()
@@ -122,16 +123,16 @@ func bootID() (string, error) {
 }
 
 // statOf reads the status of a running process. It fails with os.ErrProcessDone if there is none.
-func statOf(pid int) (stat, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func statOf(pid int) (procfs.ProcStat, error) {
+	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return stat{}, orDone(err)
+		return procfs.ProcStat{}, orDone(err)
 	}
-	s, err := parseStat(content)
-	if err == nil && s.ended() {
+	s, err := p.Stat()
+	if err == nil && (s.State == "Z" || s.State == "X") { // it waits for its parent to notice
 		err = os.ErrProcessDone
 	}
-	return s, err
+	return s, orDone(err)
 }
 
 // orDone is os.ErrProcessDone for the errors that files in /proc have of a process that has ended:
@@ -141,37 +142,6 @@ func orDone(err error) error {
 		return os.ErrProcessDone
 	}
 	return err
-}
-
-// stat is what is needed of a process's status.
-type stat struct {
-	name  string
-	state byte
-	group int
-	start uint64
-}
-
-// ended reports whether the process waits for its parent to notice.
-func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
-
-// parseStat reads /proc/<pid>/stat (proc_pid_stat(5)), fields 2, 3, 5 and 22. The
-// second field, the program's name, may hold spaces and parentheses: counting starts
-// behind it.
-func parseStat(content []byte) (stat, error) {
-	begin, end := bytes.IndexByte(content, '('), bytes.LastIndexByte(content, ')')
-	fields := strings.Fields(string(content[end+1:]))
-	if begin < 0 || end < begin || len(fields) < 20 {
-		return stat{}, fmt.Errorf("unexpected process status %q", content)
-	}
-	group, err := strconv.Atoi(fields[2])
-	if err != nil {
-		return stat{}, fmt.Errorf("process group in process status %q: %w", content, err)
-	}
-	start, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("start time in process status %q: %w", content, err)
-	}
-	return stat{name: string(content[begin+1 : end]), state: fields[0][0], group: group, start: start}, nil
 }
 
 // inGroup reports whether a process is in a control group.

@@ -85,7 +85,7 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
 	stat, err := statOf(m.process(s, "gpu").PID)
 	require.NoError(t, err)
-	assert.Equal(t, m.process(s, "gpu").PID, stat.group, "signals to the plugin's group are not for it")
+	assert.Equal(t, m.process(s, "gpu").PID, stat.PGRP, "signals to the plugin's group are not for it")
 }
 
 func (m *machine) procOf(s *Supervisor, id string) string {

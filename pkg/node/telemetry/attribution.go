@@ -83,9 +83,7 @@ func (h *holding) share(r *ledger.Record, d ledger.Device) {
 		s := h.shared[key] // a claim can have several shares of a device
 		s.namespace, s.pod, s.claim = r.Claim.Namespace, p.Name, r.Claim.Name
 		s.name, s.together = d.Placement.Name(), together
-		if d.Amount != nil {
-			s.memory += d.Amount.Memory
-		}
+		s.memory += d.Amount.Memory
 		h.shared[key] = s
 	}
 }

@@ -28,14 +28,7 @@ var (
 // collectFree reports what is left of the GPUs that are published. The number of samples depends on
 // the GPUs and their profiles only.
 func collectFree(ch chan<- prometheus.Metric, gpus []gpu.GPU, records []ledger.Record) {
-	held := map[string][]gpu.Placement{}
-	for _, r := range records {
-		for _, d := range r.Devices {
-			if !d.Admin && !r.Released {
-				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
-			}
-		}
-	}
+	held := ledger.Held(records)
 	kinds := map[kind]bool{}
 	all := make([]gpu.Free, len(gpus))
 	for i, g := range gpus {

@@ -28,7 +28,7 @@ var (
 
 // collectShare reports a device of a claim, if it is a share.
 func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
-	if d.Placement.Share == nil || d.Amount == nil {
+	if !d.IsShare() {
 		return
 	}
 	labels := []string{r.Claim.Namespace, "", "", r.Claim.Name, d.Name, string(d.ShareID)}

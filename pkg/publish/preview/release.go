@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -160,10 +159,6 @@ func placement(g *gpu.GPU, device string) (gpu.Placement, bool) {
 
 // addressOf returns the PCI address of a GPU with a name: gpu-0000-c1-00-0 is at 0000:c1:00.0.
 func addressOf(name string) (string, bool) {
-	parts := strings.Split(strings.TrimPrefix(name, "gpu-"), "-")
-	if len(parts) != 4 {
-		return "", false
-	}
-	address, err := gpu.NormalizePCIAddress(fmt.Sprintf("%s:%s:%s.%s", parts[0], parts[1], parts[2], parts[3]))
-	return address, err == nil && gpu.NameOf(address) == name
+	address := gpu.AddressOf(name)
+	return address, address != "" && gpu.NameOf(address) == name
 }

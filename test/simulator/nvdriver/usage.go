@@ -44,7 +44,7 @@ func (d *device) memoryUsed() (used uint64, err error) {
 	g, ok := st.GPU(d.gpu().PCI)
 	if ok && g.MIGMode {
 		for i := range g.Instances {
-			if p, ok := d.gpu().Model.ProfileByID(uint32(g.Instances[i].Profile)); ok {
+			if p, ok := profileByID(d.gpu().Model, uint32(g.Instances[i].Profile)); ok {
 				used += d.partMemory(st, &g.Instances[i], p)
 			}
 		}
@@ -84,7 +84,7 @@ func (d *device) busyInAll(st *nvstate.State, g *nvstate.GPU) float64 {
 	}
 	sum := 0.0
 	for i := range g.Instances {
-		if p, ok := d.gpu().Model.ProfileByID(uint32(g.Instances[i].Profile)); ok {
+		if p, ok := profileByID(d.gpu().Model, uint32(g.Instances[i].Profile)); ok {
 			sum += d.busy(st, &g.Instances[i]) * float64(p.Multiprocessors) / float64(d.gpu().Model.Multiprocessors)
 		}
 	}

@@ -16,6 +16,8 @@ type capacity struct {
 	xccs int
 	// total is the memory in bytes, for GPUs of which only KFD reports it.
 	total int64
+	// configs is nil until it is known.
+	configs *configs
 	// seen is the memory of each partition, in bytes, for modes that the GPU was in.
 	seen map[xcp.Mode][]int64
 }
@@ -81,8 +83,7 @@ func (c *GPU) xccsOfChip(s *capacity) (int, error) {
 	if product, _, ok := xcp.ProductOf(device); ok {
 		return product.XCCs, nil
 	}
-	told, err := c.configs(s)
-	return told.xccs, err
+	return c.configs(s).xccs, nil
 }
 
 // partitionsOf is the number of partitions of a mode that does not depend on the

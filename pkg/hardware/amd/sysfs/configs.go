@@ -5,15 +5,11 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// headStart is how long a GPU waits while the modes of another one of its kind are read.
-const headStart = 200 * time.Millisecond
-
-// configs is what the driver says about the modes of a kind of GPU.
+// configs is what the driver says about the modes of a GPU.
 type configs struct {
 	// xccs is the number of XCCs of the whole GPU, zero when the driver does not
 	// tell.
@@ -36,54 +32,23 @@ func (c configs) under(memory xcp.MemoryMode) []xcp.Mode {
 	return modes
 }
 
-// configs is what the driver says about the modes of the GPU. Since it takes a write for each
-// mode, it is read once for all GPUs of a kind, load of the driver and memory mode. If it
-// cannot be read, it is empty and read again the next time.
-func (c *GPU) configs(s *capacity) (configs, error) {
-	device, err := c.device()
-	if err != nil {
-		return configs{}, err
+// configs is what the driver says about the modes of the GPU. Since it takes a write for each mode, it
+// is read once for each load of the driver and memory mode. If it cannot be read, it is empty and read
+// again the next time.
+func (c *GPU) configs(s *capacity) configs {
+	c.machine.mu.Lock()
+	known := s.configs
+	c.machine.mu.Unlock()
+	if known != nil {
+		return *known
 	}
-	kind := fmt.Sprintf("%#x %s %s", device, s.memory, s.load)
-	m := c.machine
-	for range 2 {
-		m.mu.Lock()
-		known, ok := m.configs[kind]
-		wait := m.reading[kind]
-		if !ok && wait == nil {
-			m.reading[kind] = make(chan struct{})
-		}
-		m.mu.Unlock()
-		if ok {
-			return known, nil
-		}
-		if wait == nil {
-			return c.learnConfigs(kind), nil
-		}
-		select {
-		case <-wait:
-		case <-time.After(headStart):
-		case <-c.Context().Done():
-		}
-	}
-	out, _ := c.readConfigs()
-	return out, nil
-}
-
-// learnConfigs reads the description of the modes for all GPUs of the kind.
-func (c *GPU) learnConfigs(kind string) configs {
 	out, err := c.readConfigs()
-	c.learn(func() {
-		close(c.machine.reading[kind])
-		delete(c.machine.reading, kind)
-		if err == nil {
-			c.machine.configs[kind] = out
-		}
-	})
 	if err != nil {
 		// Other files have the same, except for the media engines.
 		c.machine.logger.V(1).Info("What amdgpu says about the modes of a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
+		return out
 	}
+	c.learn(func() { s.configs = &out })
 	return out
 }
 

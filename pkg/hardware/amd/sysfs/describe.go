@@ -158,11 +158,7 @@ func (c *GPU) facts(l Live) (xcp.Facts, error) {
 	if f.Modes, err = c.ComputeModes(l.Mode, s.memory, nodes); err != nil {
 		return f, err
 	}
-	told, err := c.configs(s)
-	if err != nil {
-		return f, err
-	}
-	f.Engines = told.engines
+	f.Engines = c.configs(s).engines
 	c.machine.mu.Lock()
 	defer c.machine.mu.Unlock()
 	f.Seen = maps.Clone(s.seen)

@@ -158,17 +158,8 @@ func (c *GPU) firstMinor() (int, error) {
 // (https://github.com/ROCm/k8s-device-plugin/issues/157).
 func (c *GPU) CheckMinor(p Partition) error {
 	node := path.Join("drm", RenderName(p.Node.Minor))
-	c.machine.mu.Lock()
-	last := c.machine.places[p.Node.Minor]
-	c.machine.mu.Unlock()
-	places := []string{last, c.File("")}
-	if last == "" {
-		places = places[1:]
-	}
-	for _, place := range places {
-		if _, err := c.Stat(path.Join(place, node)); !Absent(err) {
-			return err
-		}
+	if _, err := c.Stat(c.File(node)); !Absent(err) {
+		return err
 	}
 	names, err := c.List(PlatformDir)
 	if err != nil {
@@ -178,11 +169,7 @@ func (c *GPU) CheckMinor(p Partition) error {
 		if !strings.HasPrefix(name, "amdgpu_xcp") {
 			continue
 		}
-		place := path.Join(PlatformDir, name)
-		if _, err := c.Stat(path.Join(place, node)); !Absent(err) {
-			if err == nil {
-				c.learn(func() { c.machine.places[p.Node.Minor] = place })
-			}
+		if _, err := c.Stat(path.Join(PlatformDir, name, node)); !Absent(err) {
 			return err
 		}
 	}

@@ -30,28 +30,17 @@ type Machine struct {
 	// known are the GPUs by address, as Inventory last reported them.
 	known      map[string]gpu.GPU
 	capacities map[string]*capacity
-	// configs is what the driver says about the modes of a kind of GPU, and
-	// reading is closed when it has been read of one of them.
-	configs map[string]configs
-	reading map[string]chan struct{}
-	// places are the partition devices by their render nodes, where they were last
-	// found.
-	places map[int]string
 }
 
 // New reads from these files. It touches nothing.
 func New(files Files, logger klog.Logger) *Machine {
 	return &Machine{
 		files: files, logger: logger,
-		host:   hardware.NewGate("amdgpu", ""),
-		module: hardware.NewGate("amdgpu's module", ""),
-		gates:  map[string]*hardware.Gate{},
-		known:  map[string]gpu.GPU{},
-
+		host:       hardware.NewGate("amdgpu", ""),
+		module:     hardware.NewGate("amdgpu's module", ""),
+		gates:      map[string]*hardware.Gate{},
+		known:      map[string]gpu.GPU{},
 		capacities: map[string]*capacity{},
-		configs:    map[string]configs{},
-		reading:    map[string]chan struct{}{},
-		places:     map[int]string{},
 	}
 }
 
@@ -149,5 +138,5 @@ func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.topology = nil
-	m.capacities, m.configs, m.places = map[string]*capacity{}, map[string]configs{}, map[int]string{}
+	m.capacities = map[string]*capacity{}
 }

@@ -138,11 +138,7 @@ func (c *GPU) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l Live) 
 	if err != nil {
 		return nil, err
 	}
-	told, err := c.configs(s)
-	if err != nil {
-		return nil, err
-	}
-	nodes := l.Nodes()
+	told, nodes := c.configs(s), l.Nodes()
 	rule := xcp.Chip{MemoryModes: memories}
 	if rule.XCCs, err = c.xccs(l.Mode, nodes); err != nil {
 		return nil, err

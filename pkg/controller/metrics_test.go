@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -160,6 +161,24 @@ func TestRecordedScrape(t *testing.T) {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	golden.Equal(t, "../../test/promql/testdata/controller.txt", answer.Body.String())
+}
+
+// The metrics of a plan are what its status counts.
+func TestMetricsOfPlans(t *testing.T) {
+	w := idle(t)
+	w.plan("rack", func(*v1beta1.PartitionPlanSpec) {})
+	w.decide("node-a")
+	n := w.planStatus("rack").NodeCounts
+	require.EqualValues(t, 1, n.Switching+n.Waiting, n)
+	want := "# HELP " + names.MetricPlanNodes + " Nodes of a PartitionPlan, by what status.nodeCounts counts.\n# TYPE " + names.MetricPlanNodes + " gauge\n"
+	for state, nodes := range map[string]int32{
+		names.PlanNodeUpdated: n.Updated, names.PlanNodeSwitching: n.Switching, names.PlanNodeWaiting: n.Waiting, names.PlanNodeFailed: n.Failed,
+		names.PlanNodeSetAside: n.SetAside, names.PlanNodeNotReady: n.NotReady, names.PlanNodeOverridden: n.Overridden,
+	} {
+		want += fmt.Sprintf("%s{plan=\"rack\",state=\"%s\"} %d\n", names.MetricPlanNodes, state, nodes)
+	}
+	want += "# HELP " + names.MetricPlanStopped + " 1 if the PartitionPlan has stopped because nodes failed, otherwise 0.\n# TYPE " + names.MetricPlanStopped + " gauge\n" + names.MetricPlanStopped + "{plan=\"rack\"} 0\n"
+	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(want), names.MetricPlanNodes, names.MetricPlanStopped))
 }
 
 func microTime(at time.Time) *metav1.MicroTime {

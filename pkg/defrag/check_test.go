@@ -32,7 +32,9 @@ func TestCheck(t *testing.T) {
 				f.run("node-0", one)
 			}
 		}, defrag.NoPlace},
-		"node closed": {func(f *fleet, _ string, _ *defrag.Plan) { f.in.Nodes[1].Spec.Unschedulable = true }, defrag.NoNode},
+		"node gone":     {func(f *fleet, _ string, p *defrag.Plan) { p.Node = "node-9" }, defrag.NoNode},
+		"other devices": {func(_ *fleet, _ string, p *defrag.Plan) { p.Devices = p.Moves[0].To }, defrag.NotKept},
+		"node closed":   {func(f *fleet, _ string, _ *defrag.Plan) { f.in.Nodes[1].Spec.Unschedulable = true }, defrag.NoNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, waiting := scattered(t)

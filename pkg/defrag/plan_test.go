@@ -1,6 +1,7 @@
 package defrag_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
@@ -209,7 +211,38 @@ func TestRefusals(t *testing.T) {
 				p.Labels = map[string]string{names.LabelDefragmentation: names.ValueTrue}
 			})(f, w)
 		}, defrag.Options{}, "", ""},
-		"terminating":                   {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
+		"terminating": {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
+		"finished":    {pods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), defrag.Options{}, defrag.NotMovable, "it is not running"},
+		"away from others": {pods(func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"x": "y"}}, TopologyKey: corev1.LabelHostname},
+			}}}
+		}), defrag.Options{}, defrag.NotMovable, "it has required podAntiAffinity"},
+		"pod unknown": {func(f *fleet, _ string) {
+			for _, c := range f.claims {
+				for i := range c.Status.ReservedFor {
+					c.Status.ReservedFor[i].Name = "gone"
+				}
+			}
+		}, defrag.Options{}, defrag.NotMovable, "does not exist"},
+		"another claim":     {pods(func(p *corev1.Pod) { p.Status.ResourceClaimStatuses[0].ResourceClaimName = ptr.To("x") }), defrag.Options{}, defrag.NotMovable, "its ResourceClaim x is not allocated"},
+		"claim not created": {pods(func(p *corev1.Pod) { p.Status.ResourceClaimStatuses = nil }), defrag.Options{}, defrag.NotMovable, "its ResourceClaim for gpu was not created"},
+		"claim of nobody": {func(f *fleet, _ string) {
+			for _, c := range f.claims {
+				c.OwnerReferences = nil
+			}
+		}, defrag.Options{}, defrag.NotMovable, "is not the pod's alone"},
+		"already allocated": {func(f *fleet, w string) { f.claims[w].Status.Allocation = &resourceapi.AllocationResult{} }, defrag.Options{}, defrag.Unsupported, "is already allocated"},
+		"budget of unknown pods": {func(f *fleet, _ string) {
+			b := budget(0, 1)
+			b.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "?"}}
+			f.in.Budgets = []policyv1.PodDisruptionBudget{b}
+		}, defrag.Options{}, defrag.Disruptions, ""},
+		"budget of others": {func(f *fleet, _ string) {
+			b := budget(0, 1)
+			b.Spec.Selector.MatchLabels = map[string]string{"x": "y"}
+			f.in.Budgets = []policyv1.PodDisruptionBudget{b}
+		}, defrag.Options{}, "", ""},
 		"bare":                          {pods(func(p *corev1.Pod) { p.OwnerReferences = nil }), defrag.Options{}, defrag.NotMovable, "no controller that would replace it"},
 		"DaemonSet":                     {owner("apps/v1", "DaemonSet"), defrag.Options{}, defrag.NotMovable, "DaemonSet"},
 		"another project's StatefulSet": {owner("example.com/v1", "StatefulSet"), defrag.Options{}, defrag.NotMovable, "StatefulSet set"},
@@ -282,6 +315,39 @@ func TestRefusals(t *testing.T) {
 			assert.Equal(t, test.reason, refusal.Reason, refusal)
 			assert.Contains(t, refusal.String(), test.message)
 		})
+	}
+}
+
+// The advice is the plan, with the names of devices.
+func TestAdvise(t *testing.T) {
+	f, waiting := scattered(t)
+	plan, refusal := f.plan(waiting, defrag.Options{})
+	require.Nil(t, refusal)
+	advice, err := f.planner(defrag.Options{}).Advise(t.Context(), f.pods[waiting])
+	require.NoError(t, err)
+	m := plan.Moves[0]
+	assert.Equal(t, defrag.PodAdvice{
+		Pod: v1beta1.PodReference{Namespace: team, Name: waiting, UID: f.pods[waiting].UID}, NodeName: plan.Node, Devices: defrag.Names(plan.Devices),
+		Moves: []defrag.MoveAdvice{{
+			PodReference: v1beta1.PodReference{Namespace: team, Name: m.Pod.Name, UID: m.UID}, FromDevices: defrag.Names(m.From), ToNodeName: m.Node, ToDevices: defrag.Names(m.To),
+		}},
+	}, advice)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = f.planner(defrag.Options{}).Advise(ctx, f.pods[waiting])
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Which pods are read because they can keep others off nodes.
+func TestKeepsPodsAway(t *testing.T) {
+	pod := func(node string, phase corev1.PodPhase, terms int) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: make([]corev1.PodAffinityTerm, terms),
+		}}}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	assert.True(t, defrag.KeepsPodsAway(pod("node-0", corev1.PodRunning, 1)))
+	for _, p := range []*corev1.Pod{pod("", corev1.PodPending, 1), pod("node-0", corev1.PodSucceeded, 1), pod("node-0", corev1.PodRunning, 0), {Spec: corev1.PodSpec{NodeName: "node-0"}}} {
+		assert.False(t, defrag.KeepsPodsAway(p))
 	}
 }
 

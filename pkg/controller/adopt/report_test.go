@@ -1,11 +1,14 @@
 package adopt
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -81,4 +84,45 @@ func TestReports(t *testing.T) {
 			assert.Equal(t, want, got)
 		})
 	}
+}
+
+// A ConfigMap that cannot be used has one event about it, and one when it can be again.
+func TestConfigMapsAreReported(t *testing.T) {
+	c := migConfigs
+	object := configMapOf(c, map[string]string{c.Key: migConfig})
+	p := newPlace(t, Config{Projects: map[Project]ConfigMap{MIGParted: c}}, object)
+	told := func() (all []string) {
+		p.Report(t.Context())
+		for len(p.events.Events) > 0 {
+			all = append(all, <-p.events.Events)
+		}
+		return all
+	}
+	set := func(data map[string]string) {
+		object.Data = data
+		require.NoError(t, p.api.Update(t.Context(), object))
+	}
+	good := map[string]string{c.Key: migConfig[:strings.Index(migConfig, "  bad:")]}
+	only := func(text string) {
+		t.Helper()
+		got := told()
+		require.Len(t, got, 1)
+		assert.Contains(t, got[0], text)
+		assert.Empty(t, told(), "it is told once")
+	}
+	only("Warning ConfigMapInvalid Nodes that name these configurations keep what they have: ")
+	set(good)
+	only("Normal ConfigMapValid Key config.yaml can be used again")
+	set(map[string]string{"other": "", "another": ""})
+	only("ConfigMap gpu-operator/mig has no key config.yaml; it has: another, other")
+	set(map[string]string{c.Key: "gpu-config-profiles: {}"})
+	require.Len(t, told(), 1)
+	set(good)
+	only("can be used again")
+	p.fail = func(string, client.Object) error { return errors.New("away") }
+	set(map[string]string{})
+	assert.Empty(t, told(), "it is read again later")
+	p.fail = nil
+	require.NoError(t, p.api.Delete(t.Context(), object))
+	only("ConfigMap gpu-operator/mig does not exist")
 }

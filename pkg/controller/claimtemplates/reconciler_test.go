@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claimtemplate"
+	"github.com/tranche-dev/tranche/test/calls"
 )
 
 const half = "tranche-fraction-500"
@@ -348,4 +349,30 @@ func TestTheCacheKeepsLittle(t *testing.T) {
 	same, err := trimPod("a tombstone")
 	require.NoError(t, err)
 	assert.Equal(t, "a tombstone", same)
+}
+
+// What cannot be read or written is tried again.
+func TestEachCallThatFails(t *testing.T) {
+	var c calls.Calls
+	w := newWorld(t, names.TranslateKAI)
+	w.pod("a", naming(half))
+	reader := w.r.Client
+	w.r.Client = c.Client(reader.(client.WithWatch))
+	w.r.Reader = w.r.Client
+	each := func() {
+		c.Each(t, func() error {
+			_, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "team"}})
+			return err
+		})
+	}
+	each()
+	w.r.Client = reader
+	require.Len(t, w.templates(), 1)
+	w.r.Client = c.Client(reader.(client.WithWatch))
+	require.NoError(t, reader.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a"}}))
+	w.reconcile()
+	w.clock.SetTime(w.clock.Now().Add(keepUnused))
+	each()
+	w.r.Client = reader
+	assert.Empty(t, w.templates())
 }

@@ -206,3 +206,31 @@ func TestAttemptThatOnlyTheCacheHas(t *testing.T) {
 		})
 	}
 }
+
+// Whatever cannot be read or written is told, and the next step continues.
+func TestEachCallThatFails(t *testing.T) {
+	w := newWorld(t)
+	waiting := w.scatter()
+	w.calls.Each(t, func() error {
+		w.clock.SetTime(w.clock.Now().Add(time.Hour)) // a search that fails is not repeated at once
+		_, err := w.d.Step(t.Context())
+		return err
+	})
+	require.NotNil(t, w.attempt("node-1"))
+	each := func() { w.calls.Each(t, func() error { _, err := w.d.Step(t.Context()); return err }) }
+	step := func(until v1beta1.DefragmentationState) {
+		t.Helper()
+		each()
+		require.Equal(t, until, w.attempt("node-1").State)
+	}
+	w.taint("node-1")
+	w.pass(time.Second)
+	w.clock.SetTime(w.clock.Now().Add(3 * time.Second))
+	step(v1beta1.DefragmentationEvicting)
+	assert.Equal(t, []string{"pod-2"}, w.evicted, "once")
+	require.True(t, w.bind(w.pod(small, ""), "node-0"))
+	each()
+	step(v1beta1.DefragmentationPlacing)
+	require.True(t, w.bind(waiting, "node-1"))
+	step(v1beta1.DefragmentationSucceeded)
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/calls"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
 
@@ -54,6 +55,8 @@ type world struct {
 	keepsEvicted bool
 	// onEvict is called for each eviction and dry run.
 	onEvict func(ctx context.Context, dry bool)
+	// calls are those of the Defragmenter.
+	calls calls.Calls
 	// fail makes writes of the status of GPUNodes fail.
 	fail func(node string) error
 	// cached are the GPUNodes of a cache that is late, nil: it is not.
@@ -102,7 +105,7 @@ func newWorld(t *testing.T) *world {
 
 // start starts a Defragmenter that knows nothing.
 func (w *world) start() {
-	cache := interceptor.NewClient(w.api, interceptor.Funcs{
+	cache := interceptor.NewClient(w.calls.Client(w.api), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if nodes, ok := list.(*v1beta1.GPUNodeList); ok && w.cached != nil {
 				w.cached.DeepCopyInto(nodes)
@@ -119,7 +122,7 @@ func (w *world) start() {
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	})
-	reader := interceptor.NewClient(w.api, interceptor.Funcs{
+	reader := interceptor.NewClient(w.calls.Client(w.api), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			o := (&client.ListOptions{}).ApplyOptions(opts)
 			selected := ""

@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -416,4 +417,17 @@ func TestTheCacheKeepsLittle(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "a tombstone", same)
 	}
+}
+
+// Whatever cannot be read is told, and read again in the next round.
+func TestEachReadThatFails(t *testing.T) {
+	w := full(t)
+	w.waiting("p", small)
+	w.pass(time.Minute)
+	changed := w.e.changes.take()
+	for _, step := range []func(context.Context, changeSet) error{w.e.updateNodes, w.e.updatePods, w.e.judge} {
+		w.failing.Each(t, func() error { return step(t.Context(), changed) })
+	}
+	w.explained()
+	assert.Equal(t, []string{heldNote}, w.events())
 }

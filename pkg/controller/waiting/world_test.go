@@ -26,6 +26,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/calls"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
 
@@ -42,8 +43,9 @@ type world struct {
 	clock     *clocktesting.FakePassiveClock
 	scheduler *allocator.Scheduler
 	published []*resourceapi.ResourceSlice
-	// calls counts those of the Explainer to the API server.
-	calls int
+	// failing are the reads of the Explainer. calls counts its calls to the API server.
+	failing calls.Calls
+	calls   int
 	// fail makes writes of events fail.
 	fail error
 }
@@ -76,7 +78,7 @@ func newWorld(t testing.TB, nodes int) *world {
 
 // start starts an Explainer that knows nothing.
 func (w *world) start() {
-	counted := interceptor.NewClient(w.api, interceptor.Funcs{
+	counted := interceptor.NewClient(w.failing.Client(w.api), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			w.calls++
 			return c.Get(ctx, key, o, opts...)
@@ -86,7 +88,7 @@ func (w *world) start() {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	writes := interceptor.NewClient(w.api, interceptor.Funcs{
+	writes := interceptor.NewClient(w.failing.Client(w.api), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.calls++
 			if w.fail != nil {
@@ -102,7 +104,7 @@ func (w *world) start() {
 			return c.Patch(ctx, o, patch, opts...)
 		},
 	})
-	w.e = New(writes, counted, w.api, Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()})
+	w.e = New(writes, counted, w.failing.Client(w.api), Options{After: time.Minute, PerSecond: 1e6, Clock: w.clock, Registry: prometheus.NewRegistry()})
 	w.e.budget = budget{node: time.Minute, first: time.Minute, average: time.Second} // for slow machines
 }
 

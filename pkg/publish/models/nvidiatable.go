@@ -146,44 +146,6 @@ func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
 // to the loaded driver (MIG User Guide, "Enable MIG Mode").
 func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "Ampere" }
 
-// ProfileByID finds a profile by the id that NVML's answers carry.
-func (m *NVIDIAModel) ProfileByID(id uint32) (*Profile, bool) {
-	for i := range m.Profiles {
-		if uint32(m.Profiles[i].ID) == id {
-			return &m.Profiles[i], true
-		}
-	}
-	return nil, false
-}
-
-// ProfileByEnum finds a profile by its NVML_GPU_INSTANCE_PROFILE_* number.
-func (m *NVIDIAModel) ProfileByEnum(enum int) (*Profile, bool) {
-	for i := range m.Profiles {
-		if m.Profiles[i].Enum == enum {
-			return &m.Profiles[i], true
-		}
-	}
-	return nil, false
-}
-
-// MultiprocessorsOf returns the SMs of a compute instance of so many slices
-// below a GPU instance of the profile: all of them for the full size, else
-// those of the GPU's plain profile of that many slices.
-func (m *NVIDIAModel) MultiprocessorsOf(p *Profile, computeSlices int) int {
-	if computeSlices == p.ComputeSlices {
-		return p.Multiprocessors
-	}
-	for i := range m.Profiles {
-		if m.Profiles[i].ComputeSlices == computeSlices {
-			return m.Profiles[i].Multiprocessors
-		}
-	}
-	return p.Multiprocessors * computeSlices / p.ComputeSlices
-}
-
-// Graphics reports whether the profile can render.
-func (p *Profile) Graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
-
 // ComputeCapability splits "9.0".
 func (m *NVIDIAModel) ComputeCapability() (major, minor int) {
 	a, b, _ := strings.Cut(m.CUDAComputeCapability, ".")

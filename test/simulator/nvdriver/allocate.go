@@ -16,7 +16,7 @@ func fits(m *models.NVIDIAModel, instances []nvstate.GPUInstance, p *models.Prof
 	used := p.Engines
 	sms := p.Multiprocessors
 	for _, i := range instances {
-		other, ok := m.ProfileByID(uint32(i.Profile))
+		other, ok := profileByID(m, uint32(i.Profile))
 		if !ok || overlap(start, p.Size, i.Start, other.Size) {
 			return false
 		}

@@ -55,7 +55,7 @@ func countFromScratch(m *models.NVIDIAModel, live []nvstate.GPUInstance) bool {
 	slicesHeld := make([]int, m.MemorySlices)
 	var engines models.Engines
 	for _, i := range live {
-		p, _ := m.ProfileByID(uint32(i.Profile))
+		p, _ := profileByID(m, uint32(i.Profile))
 		for s := i.Start; s < i.Start+p.Size; s++ {
 			slicesHeld[s]++
 		}

@@ -54,7 +54,7 @@ func (i *gpuInstance) GetComputeInstanceProfileInfo(enum, engines int) (nvml.Com
 	}
 	return nvml.ComputeInstanceProfileInfo{
 		Id: uint32(enum), SliceCount: uint32(size), InstanceCount: uint32(len(starts)),
-		MultiprocessorCount:   uint32(i.dev.gpu().Model.MultiprocessorsOf(p, size)),
+		MultiprocessorCount:   uint32(multiprocessorsOf(i.dev.gpu().Model, p, size)),
 		SharedCopyEngineCount: uint32(p.Engines[models.EngineCopy]), SharedDecoderCount: uint32(p.Engines[models.EngineDecoder]),
 		SharedEncoderCount: uint32(p.Engines[models.EngineEncoder]), SharedJpegCount: uint32(p.Engines[models.EngineJPEG]),
 		SharedOfaCount: uint32(p.Engines[models.EngineOFA]),

@@ -50,7 +50,7 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 		if !g.MIGMode {
 			return nvml.ERROR_NOT_SUPPORTED
 		}
-		p, ok := m.ProfileByID(info.Id)
+		p, ok := profileByID(m, info.Id)
 		if !ok {
 			return nvml.ERROR_INVALID_ARGUMENT
 		}
@@ -130,7 +130,7 @@ func (i *gpuInstance) find(g *nvstate.GPU) (*nvstate.GPUInstance, *models.Profil
 	if !ok || inst.Serial != i.serial {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := i.dev.gpu().Model.ProfileByID(uint32(inst.Profile))
+	p, ok := profileByID(i.dev.gpu().Model, uint32(inst.Profile))
 	if !ok {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}

@@ -96,7 +96,7 @@ func profileInfo(t *testing.T, d nvml.Device, name string) nvml.GpuInstanceProfi
 func tryGI(t *testing.T, d nvml.Device, name string, start uint32) (nvml.GpuInstance, nvml.Return) {
 	t.Helper()
 	info := profileInfo(t, d, name)
-	p, _ := model(t, d).ProfileByID(info.Id)
+	p, _ := profileByID(model(t, d), info.Id)
 	return d.CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: start, Size: uint32(p.Size)})
 }
 

@@ -133,7 +133,7 @@ func (d *device) profile(enum int) (*models.Profile, nvml.Return) {
 	if enum < 0 || enum >= d.nv.library.gpuProfiles {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := d.gpu().Model.ProfileByEnum(enum)
+	p, ok := profileByEnum(d.gpu().Model, enum)
 	if !ok {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -165,7 +165,7 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	if !d.nv.library.newProfiles {
 		return nvml.GpuInstanceProfileInfo_v3{}, nvml.ERROR_INVALID_ARGUMENT // "if info->version is invalid" (nvml.h)
 	}
-	p, _ := d.gpu().Model.ProfileByEnum(enum)
+	p, _ := profileByEnum(d.gpu().Model, enum)
 	info := nvml.GpuInstanceProfileInfo_v3{
 		Id: v1.Id, SliceCount: v1.SliceCount, InstanceCount: v1.InstanceCount,
 		MultiprocessorCount: v1.MultiprocessorCount, CopyEngineCount: v1.CopyEngineCount,
@@ -174,7 +174,7 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	}
 	info.Version = nvml.STRUCT_VERSION(info, 3)
 	setString(info.Name[:], "MIG "+p.Name)
-	if p.Graphics() {
+	if hasGraphics(p) {
 		info.Capabilities = nvml.GPU_INSTANCE_PROFILE_CAPS_GFX
 	}
 	return info, nvml.SUCCESS
@@ -186,7 +186,7 @@ func (d *device) GetGpuInstanceProfileInfoV2(enum int) (nvml.GpuInstanceProfileI
 	if ret != nvml.SUCCESS {
 		return nvml.GpuInstanceProfileInfo_v2{}, ret
 	}
-	p, _ := d.gpu().Model.ProfileByEnum(enum)
+	p, _ := profileByEnum(d.gpu().Model, enum)
 	info := nvml.GpuInstanceProfileInfo_v2{
 		Id: v1.Id, SliceCount: v1.SliceCount, InstanceCount: v1.InstanceCount,
 		MultiprocessorCount: v1.MultiprocessorCount, MemorySizeMB: v1.MemorySizeMB,
@@ -211,7 +211,7 @@ func (d *device) GetGpuInstancePossiblePlacements(info *nvml.GpuInstanceProfileI
 	if ret := d.check("GetGpuInstancePossiblePlacements"); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	p, ok := d.gpu().Model.ProfileByID(info.Id)
+	p, ok := profileByID(d.gpu().Model, info.Id)
 	if !ok {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -245,7 +245,7 @@ func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*nvsta
 	if !d.gpu().Model.HasMIG() {
 		return nil, nil, nvml.ERROR_NOT_SUPPORTED
 	}
-	p, ok := d.gpu().Model.ProfileByID(info.Id)
+	p, ok := profileByID(d.gpu().Model, info.Id)
 	if !ok {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}

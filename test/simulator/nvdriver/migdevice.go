@@ -80,7 +80,7 @@ func (m *migDevice) view(call string) (*nvstate.GPUInstance, *nvstate.ComputeIns
 	if ret != nvml.SUCCESS {
 		return nil, nil, nil, ret
 	}
-	p, _ := m.parent.gpu().Model.ProfileByID(uint32(inst.Profile))
+	p, _ := profileByID(m.parent.gpu().Model, uint32(inst.Profile))
 	return inst, c, p, nvml.SUCCESS
 }
 
@@ -120,13 +120,13 @@ func (m *migDevice) GetIndex() (int, nvml.Return) {
 
 // GetGpuInstanceId is the id on the GPU.
 func (m *migDevice) GetGpuInstanceId() (int, nvml.Return) {
-	_, _, _, ret := m.view("")
+	_, _, _, ret := m.view("GetGpuInstanceId")
 	return m.compute.parent.id, m.parent.lostAsUnknown(ret)
 }
 
 // GetComputeInstanceId is the id in the GPU instance.
 func (m *migDevice) GetComputeInstanceId() (int, nvml.Return) {
-	_, _, _, ret := m.view("")
+	_, _, _, ret := m.view("GetComputeInstanceId")
 	return m.compute.id, m.parent.lostAsUnknown(ret)
 }
 
@@ -146,7 +146,7 @@ func (m *migDevice) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 		return nvml.DeviceAttributes{}, ret
 	}
 	return nvml.DeviceAttributes{
-		MultiprocessorCount:   uint32(m.parent.gpu().Model.MultiprocessorsOf(p, c.Size)),
+		MultiprocessorCount:   uint32(multiprocessorsOf(m.parent.gpu().Model, p, c.Size)),
 		SharedCopyEngineCount: uint32(p.Engines[models.EngineCopy]), SharedDecoderCount: uint32(p.Engines[models.EngineDecoder]),
 		SharedEncoderCount: uint32(p.Engines[models.EngineEncoder]), SharedJpegCount: uint32(p.Engines[models.EngineJPEG]),
 		SharedOfaCount: uint32(p.Engines[models.EngineOFA]), GpuInstanceSliceCount: uint32(p.ComputeSlices),

@@ -153,3 +153,44 @@ func FuzzFormat(f *testing.F) {
 		require.Equal(t, string(again), string(twice))
 	})
 }
+
+type Box struct{ Width int }
+
+type Inner struct{ Depth int }
+
+// The name of an embedded struct is a key only where it has a tag.
+func TestKeysOfEmbeddedStructs(t *testing.T) {
+	var into struct {
+		Box
+		Inner `json:"inner"`
+	}
+	unknown, err := Unmarshal([]byte(`{"Width": 1, "inner": {"Depth": 2}, "Box": 3}`), &into)
+	require.NoError(t, err)
+	assert.Equal(t, Unknown{"Box": []byte("3")}, unknown)
+	assert.Equal(t, 1, into.Width)
+	assert.Equal(t, 2, into.Depth)
+}
+
+func TestWhatCannotBeEncoded(t *testing.T) {
+	format, more := Format{Version: 1, MinReader: 1}, Unknown{"more": []byte("1")}
+	for name, unknown := range map[string]Unknown{"alone": nil, "with unknown keys": more} {
+		_, err := format.Encode(struct{ C chan int }{}, unknown)
+		require.ErrorContains(t, err, "unsupported type", name)
+	}
+	_, err := format.Encode(1, more)
+	require.ErrorContains(t, err, "cannot unmarshal number")
+	_, err = Unmarshal([]byte("[1]"), &[]int{})
+	require.ErrorContains(t, err, "cannot unmarshal array")
+
+	path := filepath.Join(t.TempDir(), "state.json")
+	unwritable := State[struct{ C chan int }]{Path: path, Format: format}
+	_, err = unwritable.Read()
+	require.NoError(t, err)
+	require.ErrorContains(t, unwritable.Write(struct{ C chan int }{}), "unsupported type")
+	assert.NoFileExists(t, path)
+	s := State[book]{Path: path, Format: format}
+	_, err = s.Read()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(path, 0o700))
+	require.ErrorContains(t, s.Write(book{}), path+" is not replaced: ")
+}

@@ -77,4 +77,33 @@ func TestInstallFails(t *testing.T) {
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(content))
+
+	// It differs, and cannot be read once more.
+	program = bytes.NewReader([]byte("new"))
+	require.ErrorIs(t, Install(broken{program, again{sad}}, path), sad)
+	program = bytes.NewReader([]byte("new"))
+	content = []byte("new")
+	require.ErrorIs(t, Install(&twice{first: program, then: io.MultiReader(bytes.NewReader(content), iotest.ErrReader(sad))}, path), sad)
+	require.ErrorContains(t, Install(bytes.NewReader([]byte("new")), dir), "look at the program that is there")
+	content, err = os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(content))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1, "nothing is left of what failed")
+}
+
+// again fails to seek.
+type again struct{ err error }
+
+func (a again) Seek(int64, int) (int64, error) { return 0, a.err }
+
+// twice reads otherwise after it was rewound.
+type twice struct{ first, then io.Reader }
+
+func (r *twice) Read(p []byte) (int, error) { return r.first.Read(p) }
+
+func (r *twice) Seek(int64, int) (int64, error) {
+	r.first = r.then
+	return 0, nil
 }

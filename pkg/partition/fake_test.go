@@ -11,55 +11,30 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/lists"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/byhand"
 )
 
 // The GPUs of these tests.
 const (
-	hopper = "0000:01:00.0"
-	other  = "0000:02:00.0" // another Hopper
-	ampere = "0000:03:00.0"
-	plain  = "0000:04:00.0" // knows no MIG
-	mi300  = "0000:81:00.0"
-	mi300b = "0000:82:00.0"
-	mi210  = "0000:83:00.0" // has no modes
+	hopper, other, ampere, plain = byhand.Hopper, byhand.Other, byhand.Ampere, byhand.Plain
+	mi300, mi300b, mi210         = byhand.MI300, byhand.MI300b, byhand.MI210
 )
 
-func mig(gpuID, profile string, start, size int) gpu.Placement {
-	return gpu.Placement{GPU: gpuID, Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size}
+var ones, three, wholeOf, xcp, shareOf, partitionAt, partitions = byhand.Ones, byhand.Three, byhand.Whole, byhand.XCP, byhand.Share, byhand.Partition, byhand.Partitions
+
+func static(placements ...gpu.Placement) profile.Layout {
+	return profile.Layout{Partitioning: profile.PartitioningStatic, Static: placements}
 }
 
-// ones are 1g.10gb partitions at places.
-func ones(gpuID string, starts ...int) []gpu.Placement {
-	var all []gpu.Placement
-	for _, start := range starts {
-		all = append(all, mig(gpuID, "1g.10gb", start, 1))
-	}
-	return all
-}
+var (
+	off   = profile.Layout{Partitioning: profile.PartitioningOff}
+	named = profile.Layout{Named: true}
+)
 
-func three(gpuID string, start int) gpu.Placement { return mig(gpuID, "3g.40gb", start, 4) }
-
-func wholeOf(gpuID string) gpu.Placement { return gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU} }
-
-func xcp(gpuID, profile string, index int) gpu.Placement {
-	if profile == "spx" {
-		return gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU, Profile: profile}
-	}
-	return gpu.Placement{GPU: gpuID, Type: gpu.TypeXCP, Profile: profile, Start: index}
-}
-
-func shareOf(p gpu.Placement) gpu.Placement { return gpu.ShareOf(p, gpu.ByMemory, gpu.Sharing{}) }
-
-func partitionAt(p gpu.Placement) gpu.Partition {
-	return gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, UUID: "MIG-" + p.Name(), Complete: true, ID: "GI 1"}
-}
-
-func partitions(placements ...gpu.Placement) []gpu.Partition {
-	var all []gpu.Partition
-	for _, p := range placements {
-		all = append(all, partitionAt(p))
-	}
-	return all
+func deviceNames(placements ...gpu.Placement) []string {
+	return lists.Map(placements, gpu.Placement.Name)
 }
 
 // fakeGPU is a GPU in memory.
@@ -71,33 +46,9 @@ type fakeGPU struct {
 	resets bool
 }
 
-var legal = map[string][]string{"NPS1": {"SPX", "DPX", "QPX", "CPX"}, "NPS4": {"QPX", "CPX"}}
-
 func newGPU(address string) *fakeGPU {
-	c := &fakeGPU{GPU: gpu.GPU{PCIAddress: address, Vendor: gpu.NVIDIA}}
-	cuts := append(ones(address, 6, 5, 4, 3, 2, 1, 0), three(address, 4), three(address, 0))
-	switch address {
-	case hopper, other:
-		c.modes = gpu.Modes{MIG: gpu.MIGOff, PendingMIG: gpu.MIGOff}
-		c.Placements = slices.Concat(cuts, []gpu.Placement{wholeOf(address)})
-	case ampere:
-		c.modes = gpu.Modes{MIG: gpu.MIGOff, PendingMIG: gpu.MIGOff, MIGNeedsReset: true}
-		c.Placements = []gpu.Placement{wholeOf(address)}
-		c.OtherMIG = &gpu.Offer{Placements: cuts}
-	case plain:
-		c.Placements = []gpu.Placement{wholeOf(address)}
-	case mi210:
-		c.Vendor, c.Placements = gpu.AMD, []gpu.Placement{wholeOf(address)}
-	default:
-		c.Vendor = gpu.AMD
-		c.Modes = legal
-		c.modes = gpu.Modes{Compute: "SPX", Computes: legal["NPS1"], Memory: "NPS1", Memories: []string{"NPS1", "NPS4"}, Legal: legal}
-		for i := range 8 {
-			c.Placements = append(c.Placements, xcp(address, "cpx", i))
-		}
-		c.Placements = append(c.Placements, xcp(address, "dpx", 0), xcp(address, "dpx", 1), xcp(address, "spx", 0))
-	}
-	return c
+	g, modes := byhand.GPU(address)
+	return &fakeGPU{GPU: g, modes: modes}
 }
 
 // fakeHardware keeps GPUs in memory. before and after are called around the effect of
@@ -267,10 +218,7 @@ func (h *fakeHardware) SetMemoryPartition(ctx context.Context, mode string) erro
 }
 
 // setMemory is what a load of the driver does.
-func (c *fakeGPU) setMemory(mode string) {
-	c.modes.Memory, c.modes.Computes = mode, legal[mode]
-	c.modes.Compute = map[string]string{"NPS1": "SPX", "NPS4": "CPX"}[mode]
-}
+func (c *fakeGPU) setMemory(mode string) { c.modes = byhand.InMemoryMode(c.modes, mode) }
 
 // reboot loses what a machine loses.
 func (h *fakeHardware) reboot() {

@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/byhand"
 	"github.com/tranche-dev/tranche/test/short"
 )
 
@@ -32,7 +33,7 @@ func (w *walker) shape(gpuID, memory string) profile.Layout {
 	case mi300, mi300b:
 		s := profile.Layout{Memory: memory}
 		if w.IntN(2) == 0 {
-			modes := legal["NPS4"] // which both memory modes have
+			modes := byhand.Legal["NPS4"] // which both memory modes have
 			s.Compute = modes[w.IntN(len(modes))]
 		}
 		return s

@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,29 @@ func TestLiveCutsWideLines(t *testing.T) {
 	require.NoError(t, l.Draw("123456789\n"))
 	assert.Equal(t, "\r\x1b[3A\x1b[J1234567~\n", b.String())
 }
+
+// Where nothing can be replaced, a line is written once for each change.
+func TestTell(t *testing.T) {
+	var b strings.Builder
+	l := Live{Out: &b}
+	picture := func(p *Page) { p.Wrap("", "a picture of two lines", Normal) }
+	for _, line := range []string{"one", "one", "two", "one"} {
+		require.NoError(t, l.Tell(Screen{Width: 12}, line, picture))
+	}
+	assert.Equal(t, "one\ntwo\none\n", b.String())
+	b.Reset()
+	screen := Screen{Width: 12, Live: true}
+	require.NoError(t, l.Tell(screen, "one", picture))
+	require.NoError(t, l.Redraw(screen, picture))
+	assert.Equal(t, "a picture of\ntwo lines\n\r\x1b[2A\x1b[Ja picture of\ntwo lines\n", b.String())
+	l.Out = failing{}
+	require.ErrorIs(t, l.Tell(Screen{}, "three", picture), os.ErrClosed)
+	require.ErrorIs(t, l.Tell(screen, "three", picture), os.ErrClosed)
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
 func TestProgress(t *testing.T) {
 	at := time.Unix(0, 0)

@@ -207,6 +207,18 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"too many rules":     {strings.Repeat("{gpus: {count: 1}},", 17), "spec.rules: has 17 entries, it can have 16"},
 		"too many indexes":   {"{gpus: {indexes: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}}", "gpus.indexes: has 17 entries, it can have 16"},
 		"never reached":      {"{}, {gpus: {vendor: amd}}", "spec.rules[1]: holds for no GPU, because the rule before it selects every GPU"},
+		"replica of static":  {"{mig: {mode: Static, partitions: [{profile: 1g}]}, extendedResource: {device: GPUReplica}}", "spec.rules[0].extendedResource.device: is GPUReplica, a share of the whole GPU, which mig does not offer"},
+		"MPS of static":      {"{mig: {mode: NoPartitions}, sharing: {strategy: MPS}}", "spec.rules[0].sharing: has strategy MPS or a timeSlice, which are for shares of whole GPUs"},
+		"slice of static":    {"{mig: {wholeGPUs: false}, sharing: {timeSlice: Long}}", "spec.rules[0].sharing: has strategy MPS or a timeSlice, which are for shares of whole GPUs"},
+		"slice of no shares": {"{sharing: {wholeGPUs: false, timeSlice: Long}}", "spec.rules[0].sharing: has strategy MPS or a timeSlice, which are for shares of whole GPUs"},
+		"replicas of none":   {"{sharing: {wholeGPUs: false, replicas: 4}}", "spec.rules[0].sharing: has replicas, maxClients or failRequestsGreaterThanOne, and offers no shares"},
+		"clients of none":    {"{sharing: {wholeGPUs: false, maxClients: 10}}", "spec.rules[0].sharing: has replicas, maxClients or failRequestsGreaterThanOne, and offers no shares"},
+		"one client of none": {"{sharing: {wholeGPUs: false, failRequestsGreaterThanOne: true}}", "spec.rules[0].sharing: has replicas, maxClients or failRequestsGreaterThanOne, and offers no shares"},
+		"shares of no MIG":   {"{mig: {mode: Disabled}, sharing: {partitions: {profiles: [1g.10gb]}}}", "spec.rules[0].sharing: partitions.profiles has MIG profiles, and mig.mode excludes partitions"},
+		"unchanged MIG":      {"{unchanged: true, mig: {}}", "spec.rules[0].mig: changes GPUs, and unchanged keeps them as they are: leave one out"},
+		"unchanged mode":     {"{unchanged: true, xcp: {}}", "spec.rules[0].xcp: changes GPUs, and unchanged keeps them as they are: leave one out"},
+		"MIG support":        {"{gpus: {migSupport: capable}}", `gpus.migSupport: is "capable", it can be Capable or Incapable`},
+		"MIG support of AMD": {"{gpus: {vendor: amd, migSupport: Capable}}", "gpus.migSupport: selects NVIDIA's GPUs, and vendor those of AMD"},
 		"two at once":        {"{sharing: {replicas: 0}}, {extendedResource: {device: Half}}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,6 +227,36 @@ func TestBadProfilesAreRefused(t *testing.T) {
 			assert.Nil(t, s)
 		})
 	}
+}
+
+// What a rule says of shares that others of its settings offer is accepted.
+func TestSettingsOfSharesWithEffect(t *testing.T) {
+	for _, rule := range []string{
+		"{sharing: {wholeGPUs: false, replicas: 4, partitions: {profiles: [1g.10gb]}}}",
+		"{sharing: {wholeGPUs: false, replicas: 4}, extendedResource: {device: AutoReplica}}",
+		"{sharing: {wholeGPUs: false}}",
+		"{mig: {mode: Disabled}, sharing: {strategy: MPS}}",
+		"{mig: {mode: Disabled}, sharing: {partitions: {profiles: [cpx]}}}",
+		"{mig: {mode: Static, partitions: [{profile: 1g}]}, sharing: {partitions: {profiles: [1g.10gb]}}}",
+		"{mig: {mode: Disabled}, extendedResource: {device: GPUReplica}}",
+		"{unchanged: true, sharing: {replicas: 4}}",
+	} {
+		parse(t, "{rules: ["+rule+"]}")
+	}
+}
+
+func TestSelects(t *testing.T) {
+	for rule, want := range map[string]bool{
+		"{gpus: {vendor: amd}}": false,
+		"{gpus: {vendor: amd}}, {gpus: {productNames: [NVIDIA L4]}}": true,
+		"{gpus: {indexes: [0]}}":                                     true,
+		"{gpus: {indexes: [1]}}":                                     false,
+		"{}":                                                         true,
+	} {
+		assert.Equal(t, want, parse(t, "{rules: ["+rule+"]}").Selects([]gpu.GPU{h100, l4}), rule)
+	}
+	assert.False(t, parse(t, "{rules: [{}]}").Selects(nil))
+	assert.False(t, parse(t, "{rules: []}").Selects([]gpu.GPU{h100}), "no rule")
 }
 
 func TestOtherObjectsAreRefused(t *testing.T) {

@@ -323,3 +323,21 @@ func TestFromRules(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Unset(), s)
 }
+
+// A profile fits GPUs that can have it and of which it says something.
+func TestFits(t *testing.T) {
+	h100s, l4s := machine(t, "h100x8"), machine(t, "l4x4")
+	for rules, want := range map[string][2]bool{ // on H100, on L4
+		"[]":                                          {true, true},
+		"[{mig: {profiles: [1g]}}]":                   {true, false},
+		"[{gpus: {productNames: [NVIDIA L4]}}]":       {false, true},
+		"[{gpus: {vendor: amd}, xcp: {}}]":            {false, false},
+		"[{unchanged: true}]":                         {false, false},
+		"[{gpus: {indexes: [0]}}, {unchanged: true}]": {true, true},
+		"[{mig: {mode: Static, partitions: [{profile: 7g, count: 2}]}}]": {false, false},
+	} {
+		p := fromRules(t, rules)
+		assert.Equal(t, want, [2]bool{p.Fits(h100s), p.Fits(l4s)}, rules)
+	}
+	assert.False(t, fromRules(t, "[{gpus: {indexes: [0]}}]").Fits(nil))
+}

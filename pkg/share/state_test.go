@@ -177,13 +177,38 @@ func TestDescribeSettings(t *testing.T) {
 	off.Shared = false
 	parts := off
 	parts.Partitions, parts.TimeSlice, parts.ExtendedResource = []string{"3g.40gb"}, gpu.LongSlice, v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "1g.10gb"}
+	kernel := profile.Default()
+	kernel.KernelLimits, kernel.Limits, kernel.MaxMemoryLimitPercent, kernel.MIGReplicas = true, true, 150, true
+	kernel.Partitions, kernel.PartitionReplicas = []string{"1g.10gb", "2g.20gb"}, map[string]int{"2g.20gb": 4}
 	for want, c := range map[string]profile.Desired{
-		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)": mps,
+		"the whole GPU and partitions 1g.10gb, 2g.20gb shared by TimeSlicing, 10 replicas, at most 48 clients, 4 replicas of 2g.20gb, memory limits up to 150 % of requests, memory of whole GPUs limited by the kernel driver, nvidia.com/mig-<profile> is a replica": kernel,
+		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's extended resource is a replica of the whole GPU (profile training)":                                                                           mps,
 		"not shared": off,
 		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's extended resource is a partition 1g.10gb": parts,
 	} {
 		assert.Equal(t, want, describe(c))
 	}
+}
+
+// Settings count as the same if they say the same, whatever profile they come from.
+func TestAlike(t *testing.T) {
+	a, b := with(4), with(4)
+	b.Profile = "training"
+	assert.True(t, alike(a, b))
+	assert.False(t, alike(a, with(5)))
+}
+
+// Without a State, and of a GPU that is not known, nothing is shared otherwise than by default.
+func TestSettingsThatAreNotKnown(t *testing.T) {
+	var none *State
+	assert.Equal(t, profile.Default(), none.Of(sharedGPU))
+	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
+	assert.Zero(t, c.Of(sharedGPU))
+	c.set(sharedGPU, with(4))
+	assert.Equal(t, with(4), c.Of(sharedGPU))
+	assert.Empty(t, c.Waiting("gpu-0"))
+	c.setWaiting("gpu-0", "not shared")
+	assert.Equal(t, "not shared", c.Waiting("gpu-0"))
 }
 
 func TestProbesGrowRarer(t *testing.T) {

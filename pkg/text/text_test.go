@@ -66,3 +66,17 @@ func TestProfile(t *testing.T) {
 	assert.Equal(t, "no profile", text.Profile(""))
 	assert.Equal(t, "profile cpx", text.Profile("cpx"))
 }
+
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 nodes": text.Count(0, "node"), "1 node": text.Count(1, "node"), "2 nodes": text.Count(2, "node"),
+		"1 switch": text.Count(1, "switch"), "2 switches": text.Count(2, "switch"), "3 classes": text.Count(3, "class"),
+	} {
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestCutToNothing(t *testing.T) {
+	assert.Empty(t, text.Cut("abcdef", 3))
+	assert.Equal(t, "a...", text.Cut("abcdef", 4))
+}

@@ -359,6 +359,24 @@ func TestLiveReloads(t *testing.T) {
 	}
 }
 
+// What is no page, and pages beyond those that are kept up to date, are refused.
+func TestLiveRefuses(t *testing.T) {
+	f := newFixture(t, 1)
+	ask := func(query string) int {
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/live?"+query, nil))
+		return w.Code
+	}
+	for _, query := range []string{"", "path=nodes", "path=http%3A%2F%2F%5B"} {
+		assert.Equal(t, http.StatusBadRequest, ask(query), query)
+	}
+	assert.Empty(t, f.streams, "none of them is kept up to date")
+	for range maxStreams {
+		f.streams <- struct{}{}
+	}
+	assert.Equal(t, http.StatusServiceUnavailable, ask("path=%2F"))
+}
+
 // A page that another controller has drawn is drawn anew, without a reload: the two might take
 // turns.
 func TestLiveOfAnotherProcess(t *testing.T) {
@@ -389,8 +407,9 @@ func TestLoopback(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- l.Serve(ctx, page) }()
+	address := strings.TrimSuffix(l.URL(), l.Base+"/")
 	get := func(path, host string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.listener.Addr().String()+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, nil)
 		require.NoError(t, err)
 		if host != "" {
 			r.Host = host

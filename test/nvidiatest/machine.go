@@ -148,6 +148,23 @@ func (m *Machine) Fail(call string, ret nvml.Return, times int) {
 	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: "*", Error: nvdriver.Return(ret), Times: times}}})
 }
 
+// Reported returns the calls of NVML that an operation does not succeed without: each of those that can
+// fail does so in turn, with ERROR_UNKNOWN. undo, which may be nil, follows each time, without faults.
+func (m *Machine) Reported(operation func() error, undo func()) (calls []string) {
+	m.T.Helper()
+	for _, call := range nvdriver.FaultCalls() {
+		m.Fail(call, nvml.ERROR_UNKNOWN, 0)
+		if operation() != nil {
+			calls = append(calls, call)
+		}
+		m.NoFaults()
+		if undo != nil {
+			undo()
+		}
+	}
+	return calls
+}
+
 // NoFaults ends the faults.
 func (m *Machine) NoFaults() {
 	m.T.Helper()

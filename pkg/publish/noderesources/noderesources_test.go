@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/pkg/publish/noderesources"
 	"github.com/tranche-dev/tranche/pkg/publish/preview"
@@ -202,5 +204,34 @@ func TestFullNodesAreSeen(t *testing.T) {
 			assert.True(t, sum.MemoryMiB+more.MemoryMiB > n.gives.MemoryMiB || sum.Compute+more.Compute > n.gives.Compute,
 				"%d claims hold %+v of %+v, and %+v would fit", len(n.Held()), sum, n.gives, more)
 		})
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	gpus := []gpu.GPU{{Memory: 3*gpu.MiB + 1}, {Memory: gpu.MiB}}
+	amount := noderesources.Of(gpus)
+	assert.Equal(t, noderesources.Amount{MemoryMiB: 5, Compute: 2000}, amount, "rounded up")
+	list := amount.List()
+	assert.Len(t, list, 2)
+	memory, compute := list[names.ResourceGPUMemory], list[names.ResourceGPUCompute]
+	assert.Equal(t, "5Mi", memory.String())
+	assert.Equal(t, "2k", compute.String())
+	for _, test := range []struct {
+		of   gpu.Placement
+		want int64
+	}{
+		{gpu.Placement{Type: gpu.TypeGPU}, 1000},
+		{gpu.Placement{Type: gpu.TypeMIG, Profile: "3g.40gb"}, 3000 / 7},
+		{gpu.Placement{Type: gpu.TypeMIG, Profile: "7g.80gb"}, 1000},
+		{gpu.Placement{Type: gpu.TypeMIG, Profile: "8g.80gb"}, 1000},
+		{gpu.Placement{Type: gpu.TypeMIG, Profile: "unknown7"}, 0},
+		{gpu.Placement{Type: gpu.TypeXCP, Profile: "cpx"}, 125},
+		{gpu.Placement{Type: gpu.TypeXCP, Profile: "qpx"}, 250},
+		{gpu.Placement{Type: gpu.TypeXCP, Profile: "tpx"}, 333},
+		{gpu.Placement{Type: gpu.TypeXCP, Profile: "dpx"}, 500},
+		{gpu.Placement{Type: gpu.TypeXCP, Profile: "of the future"}, 0},
+		{gpu.Monitor("0000:05:00.0"), 0},
+	} {
+		assert.Equal(t, test.want, noderesources.ComputeOf(test.of), test.of.Profile)
 	}
 }

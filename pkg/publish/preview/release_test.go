@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -171,5 +172,53 @@ func TestAddressOf(t *testing.T) {
 		if ok {
 			assert.Equal(t, want, got)
 		}
+	}
+}
+
+// What is held of a GPU that changes, and is not one of its placements, must be released, too: the
+// device for monitors, and what another plugin version has published.
+func TestReleaseOfWhatIsNoPlacement(t *testing.T) {
+	const h100, l4 = "gpu-0000-c1-00-0", "gpu-0000-c2-00-0"
+	n := &v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{Node: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{
+		{Name: h100, Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3", MIGMode: v1beta1.MIGModeEnabled},
+		{Name: l4, Vendor: "nvidia", ProductName: "NVIDIA L4"},
+	}}}}
+	disabled := profile.Snapshot("p", []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}})
+	held := []string{l4 + "-monitor", h100 + "-monitor", h100 + "-of-the-future", h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-0", l4}
+	got, err := Of(n, disabled, held)
+	require.NoError(t, err)
+	assert.Equal(t, Release{Devices: []string{h100 + "-mig-1g-10gb-0", h100 + "-monitor", h100 + "-of-the-future"}}, got)
+
+	static := profile.Snapshot("p", []v1beta1.Rule{{GPUs: &v1beta1.GPUSelector{ProductNames: []string{"NVIDIA L4"}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic, Partitions: []v1beta1.StaticPartition{{Profile: "1g", Count: ptr.To[int32](1)}}}}})
+	_, err = Of(n, static, held)
+	require.ErrorContains(t, err, "does not support MIG")
+	n.Status.Node.GPUs[0].ProductName = "NVIDIA of the future"
+	got, err = Of(n, static, held)
+	require.NoError(t, err, "the rule may select what is not known")
+	assert.Equal(t, Release{Unknown: []string{h100}}, got)
+}
+
+func TestSelects(t *testing.T) {
+	known := v1beta1.GPUReport{Name: "gpu-0000-c1-00-0", Vendor: "nvidia", ProductName: "NVIDIA L4"}
+	unknown := v1beta1.GPUReport{Name: "gpu-0000-c2-00-0", Vendor: "nvidia", ProductName: "NVIDIA of the future"}
+	of := func(name string) []v1beta1.Rule {
+		return []v1beta1.Rule{{GPUs: &v1beta1.GPUSelector{ProductNames: []string{name}}, MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}}
+	}
+	report := func(gpus ...v1beta1.GPUReport) *v1beta1.NodeReport { return &v1beta1.NodeReport{GPUs: gpus} }
+	for name, test := range map[string]struct {
+		node  *v1beta1.NodeReport
+		rules []v1beta1.Rule
+		want  bool
+	}{
+		"its GPU":                    {report(known), of("NVIDIA L4"), true},
+		"another GPU":                {report(known), of("NVIDIA H100 80GB HBM3"), false},
+		"another, and one not known": {report(known, unknown), of("NVIDIA H100 80GB HBM3"), true},
+		"no GPU":                     {report(), of("NVIDIA L4"), true},
+		"no report":                  {nil, of("NVIDIA L4"), true},
+		"rules with a mistake":       {report(known), []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: "Sometimes"}}}, true},
+	} {
+		p := &v1beta1.PartitionProfile{Spec: v1beta1.PartitionProfileSpec{Rules: test.rules}}
+		p.Name = "p"
+		assert.Equal(t, test.want, Selects(&v1beta1.GPUNode{Status: v1beta1.GPUNodeStatus{Node: test.node}}, p), name)
 	}
 }

@@ -125,3 +125,29 @@ func TestPositionsOfStaticPartitions(t *testing.T) {
 	assert.NotContains(t, withEngines("{}"), "3")
 	assert.Equal(t, []string{"3"}, withEngines("{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 3}, {profile: 1g.10gb+me, count: 1}]}}"))
 }
+
+// Without MIG, no partition is published; the resources of MIG devices are, where a cluster has them.
+func TestPartitionsByProfile(t *testing.T) {
+	n := preview.Node{Name: "node", Inventory: inventoryOf(t, "gpus: [{model: A100-40GB}]")}
+	partitions := func(rule string, resources bool) (found int, means []string) {
+		n.Profile, n.MIGResources = profileOf(t, rule), resources
+		for name, d := range devicesOf(t, n) {
+			if strings.Contains(name, "-mig-") {
+				found++
+			}
+			if a, ok := d.Attributes["extendedResourceName"]; ok {
+				means = append(means, *a.StringValue)
+			}
+		}
+		return found, means
+	}
+	found, _ := partitions("{mig: {mode: Disabled}}", false)
+	assert.Zero(t, found)
+	static := "{mig: {mode: Static, partitions: [{profile: 1g.5gb, count: 2}]}}"
+	found, means := partitions(static, false)
+	assert.Equal(t, 2, found)
+	assert.Empty(t, means)
+	found, means = partitions(static, true)
+	assert.Equal(t, 2, found)
+	assert.Equal(t, []string{"nvidia.com/mig-1g.5gb", "nvidia.com/mig-1g.5gb"}, means)
+}

@@ -83,10 +83,10 @@ func (d *device) GetIndex() (int, nvml.Return) { return d.index, d.check("") }
 
 // GetMinorNumber returns N of /dev/nvidiaN. It equals the index here; on real
 // machines nothing promises that.
-func (d *device) GetMinorNumber() (int, nvml.Return) { return d.index, d.check("") }
+func (d *device) GetMinorNumber() (int, nvml.Return) { return d.index, d.check("GetMinorNumber") }
 
 // GetPciInfo returns the address in NVML's two spellings.
-func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) { return d.pciInfo(), d.check("") }
+func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) { return d.pciInfo(), d.check("GetPciInfo") }
 
 func (d *device) pciInfo() nvml.PciInfo {
 	addr := d.gpu().PCI
@@ -163,13 +163,13 @@ func (d *device) GetBrand() (nvml.BrandType, nvml.Return) {
 // GetCudaComputeCapability returns major and minor.
 func (d *device) GetCudaComputeCapability() (int, int, nvml.Return) {
 	major, minor := d.gpu().Model.ComputeCapability()
-	return major, minor, d.check("")
+	return major, minor, d.check("GetCudaComputeCapability")
 }
 
 // GetNumGpuCores counts CUDA cores.
 func (d *device) GetNumGpuCores() (int, nvml.Return) {
 	m := d.gpu().Model
-	return m.Multiprocessors * mig.CoresPerMultiprocessor(m.ComputeCapability()), d.check("")
+	return m.Multiprocessors * mig.CoresPerMultiprocessor(m.ComputeCapability()), d.check("GetNumGpuCores")
 }
 
 // GetNumaNodeId is answered NOT_SUPPORTED on GPUs that are not coherent with
@@ -205,7 +205,7 @@ func (d *device) GetTopologyCommonAncestor(other nvml.Device) (nvml.GpuTopologyL
 
 // GetVirtualizationMode is bare metal.
 func (d *device) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
-	return nvml.GPU_VIRTUALIZATION_MODE_NONE, d.check("")
+	return nvml.GPU_VIRTUALIZATION_MODE_NONE, d.check("GetVirtualizationMode")
 }
 
 // GetComputeMode says who may open contexts: Default until SetComputeMode. "If MIG

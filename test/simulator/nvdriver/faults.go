@@ -114,6 +114,9 @@ var faultCalls = []string{
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
 	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetMPSComputeRunningProcesses", "GetComputeMode", "SetComputeMode", "GetPowerUsage", "GpmSampleGet",
 	"SetMemoryLimits", "GetMemoryLimits", "EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
+	"GetMinorNumber", "GetPciInfo", "GetCudaComputeCapability", "GetNumGpuCores", "GetVirtualizationMode", "GetGpuInstanceId", "GetComputeInstanceId",
+	"GetGraphicsRunningProcesses", "GetUtilizationRates", "GetSupportedClocksEventReasons", "GetCurrentClocksEventReasons", "GetTotalEccErrors",
+	"GetProcessUtilization", "GetTotalEnergyConsumption", "GpmQueryDeviceSupport",
 	"GetNvLinkState", "GetNvLinkRemoteDeviceType", "GetNvLinkRemotePciInfo", "GetGpuFabricInfo",
 }
 

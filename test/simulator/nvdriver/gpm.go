@@ -24,7 +24,7 @@ func (d *device) GpmQueryDeviceSupport() (nvml.GpmSupport, nvml.Return) {
 	if a := architecture(d.gpu().Model); a >= nvml.DEVICE_ARCH_HOPPER && a != nvml.DEVICE_ARCH_UNKNOWN {
 		support.IsSupportedDevice = 1
 	}
-	return support, d.check("")
+	return support, d.check("GpmQueryDeviceSupport")
 }
 
 // GpmSampleAlloc returns an empty buffer.

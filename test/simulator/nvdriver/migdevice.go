@@ -120,13 +120,13 @@ func (m *migDevice) GetIndex() (int, nvml.Return) {
 
 // GetGpuInstanceId is the id on the GPU.
 func (m *migDevice) GetGpuInstanceId() (int, nvml.Return) {
-	_, _, _, ret := m.view("")
+	_, _, _, ret := m.view("GetGpuInstanceId")
 	return m.compute.parent.id, m.parent.lostAsUnknown(ret)
 }
 
 // GetComputeInstanceId is the id in the GPU instance.
 func (m *migDevice) GetComputeInstanceId() (int, nvml.Return) {
-	_, _, _, ret := m.view("")
+	_, _, _, ret := m.view("GetComputeInstanceId")
 	return m.compute.id, m.parent.lostAsUnknown(ret)
 }
 

@@ -87,7 +87,7 @@ func (d *device) listed(call string, isListed func(Process) bool) ([]nvml.Proces
 
 // GetGraphicsRunningProcesses: simulated clients only compute.
 func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	return nil, d.check("")
+	return nil, d.check("GetGraphicsRunningProcesses")
 }
 
 // SystemGetProcessName returns the command of a process, or the name of a client that is none:

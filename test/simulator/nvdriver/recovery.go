@@ -103,7 +103,7 @@ const idleMilliwatts = 70_000
 // GetTotalEnergyConsumption is in millijoules "since the driver was last
 // reloaded" (nvml.h). It is never zero: no GPU answers before it has used some.
 func (d *device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
-	g, ret := d.view("")
+	g, ret := d.view("GetTotalEnergyConsumption")
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}

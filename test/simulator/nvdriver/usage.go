@@ -106,7 +106,7 @@ func (d *device) viewState(call string) (*nvstate.State, *nvstate.GPU, nvml.Retu
 
 // GetUtilizationRates is NOT_SUPPORTED in MIG mode (nvml.h).
 func (d *device) GetUtilizationRates() (nvml.Utilization, nvml.Return) {
-	st, g, ret := d.viewState("")
+	st, g, ret := d.viewState("GetUtilizationRates")
 	if ret != nvml.SUCCESS {
 		return nvml.Utilization{}, ret
 	}
@@ -135,7 +135,7 @@ func (d *device) GetSupportedClocksEventReasons() (bits uint64, ret nvml.Return)
 	for _, bit := range load.Reasons {
 		bits |= bit
 	}
-	return bits | nvml.ClocksEventReasonGpuIdle, d.check("")
+	return bits | nvml.ClocksEventReasonGpuIdle, d.check("GetSupportedClocksEventReasons")
 }
 
 // GetCurrentClocksEventReasons are those of the loads.
@@ -145,7 +145,7 @@ func (d *device) GetCurrentClocksEventReasons() (bits uint64, ret nvml.Return) {
 			bits |= load.Reasons[reason]
 		}
 	})
-	return bits, d.check("")
+	return bits, d.check("GetCurrentClocksEventReasons")
 }
 
 // GetTotalEccErrors counts those of the loads.
@@ -157,7 +157,7 @@ func (d *device) GetTotalEccErrors(kind nvml.MemoryErrorType, _ nvml.EccCounterT
 			count += uint64(l.Uncorrected)
 		}
 	})
-	return count, d.check("")
+	return count, d.check("GetTotalEccErrors")
 }
 
 // eachLoad goes through the loads of the GPU and of its instances.
@@ -173,7 +173,7 @@ func (d *device) eachLoad(f func(load.Load)) {
 // GetProcessUtilization lists the processes that keep anything busy; NOT_FOUND without any,
 // NOT_SUPPORTED in MIG mode (nvml.h).
 func (d *device) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
-	st, g, ret := d.viewState("")
+	st, g, ret := d.viewState("GetProcessUtilization")
 	switch {
 	case ret != nvml.SUCCESS:
 		return nil, ret

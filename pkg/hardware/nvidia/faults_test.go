@@ -1,0 +1,39 @@
+package nvidia
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Nothing is concluded from a call that fails: the operation fails, too.
+func TestFailedCallsAreReported(t *testing.T) {
+	m, address, pod, _ := limited(t, "l4x4")
+	ctx, whole := t.Context(), m.Whole()
+	unlimit := func() { require.NoError(t, m.SetMemoryLimit(ctx, address, pod, gpu.MemoryLimit{})) }
+	shared := func() { require.NoError(t, m.SetComputeMode(ctx, address, gpu.ComputeDefault)) }
+	for name, test := range map[string]struct {
+		undo      func()
+		operation func() error
+		want      []string
+	}{
+		"inventory":        {nil, func() error { _, err := m.Inventory(ctx); return err }, []string{"GetCount", "GetCudaComputeCapability", "GetHandle", "GetMemoryInfo", "GetMigMode", "GetMinorNumber", "GetName", "GetNumGpuCores", "GetPciInfo", "GetUUID"}},
+		"usage":            {nil, func() error { _, err := m.Usage(ctx, address); return err }, []string{"GetHandle", "GetMemoryInfo", "GetMigDeviceHandleByIndex", "GetMigMode"}},
+		"settings":         {nil, func() error { _, err := m.Settings(ctx, address); return err }, []string{"GetComputeMode", "GetHandle", "GetMigMode"}},
+		"set compute mode": {shared, func() error { return m.SetComputeMode(ctx, address, gpu.ComputeExclusive) }, []string{"GetComputeMode", "GetHandle", "GetMigMode", "SetComputeMode"}},
+		"memory limit":     {nil, func() error { _, err := m.MemoryLimit(ctx, address, pod); return err }, []string{"GetHandle", "GetMemoryLimits", "GetMigMode"}},
+		"set memory limit": {unlimit, func() error { return m.SetMemoryLimit(ctx, address, pod, gpu.MemoryLimit{Bytes: gib}) }, []string{"GetHandle", "GetMigMode", "SetMemoryLimits"}},
+		"health":           {nil, func() error { return m.CheckHealth(ctx, address) }, []string{"GetFieldValues", "GetHandle", "GetMemoryInfo"}},
+		"obstacles":        {nil, func() error { _, err := m.Obstacles(ctx, address, false); return err }, []string{"GetHandle", "GetMigMode"}},
+		"recovered": {nil, func() error {
+			_, err := m.Recovered(ctx, gpu.HealthEvent{PCIAddress: address, Fatal: true, XID: 13})
+			return err
+		}, []string{"GetFieldValues", "GetHandle", "GetMemoryInfo", "GetTotalEnergyConsumption"}},
+		"edits": {nil, func() error { _, err := m.Edits(ctx, whole); return err }, []string{"GetHandle", "GetMinorNumber", "GetPciInfo", "GetUUID", "Init"}},
+	} {
+		assert.Equal(t, test.want, m.Reported(test.operation, test.undo), name)
+	}
+}

@@ -20,10 +20,8 @@ func TestIsolationOfShares(t *testing.T) {
 		{"nothing", gpu.Sharing{Strategy: gpu.TimeSlicing}, gpu.IsolationNone},
 		{"an MPS daemon", gpu.Sharing{Strategy: gpu.MPS, Limits: true}, gpu.IsolationCooperative},
 		{"the kernel", gpu.Sharing{Strategy: gpu.TimeSlicing, KernelLimits: true}, gpu.IsolationKernel},
-		{"the kernel, untested", gpu.Sharing{Strategy: gpu.TimeSlicing, KernelLimits: true, Untested: true}, gpu.IsolationUntested},
 		{"the kernel beside MPS, which it does not see through", gpu.Sharing{Strategy: gpu.MPS, KernelLimits: true, Limits: true}, gpu.IsolationCooperative},
 		{"the kernel, with an MPS that limits nothing", gpu.Sharing{Strategy: gpu.MPS, KernelLimits: true}, gpu.IsolationNone},
-		{"untested where the kernel limits nothing", gpu.Sharing{Strategy: gpu.TimeSlicing, Untested: true}, gpu.IsolationNone},
 	} {
 		for _, by := range gpu.Bases() {
 			s := gpu.ShareOf(whole, by, test.sharing)

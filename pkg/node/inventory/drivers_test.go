@@ -234,3 +234,18 @@ func TestDriverThatHangs(t *testing.T) {
 	require.NoError(t, h.WhyNot(gpu.AMD))
 	assert.Equal(t, 1, calls)
 }
+
+// A driver that does not list its GPUs is reported once, until it has listed them.
+func TestUnlistedIsReportedOnce(t *testing.T) {
+	h, warnings := withOpeners(nil)
+	silent := map[gpu.Vendor]error{gpu.AMD: errors.New("no answer")}
+	for _, step := range []struct {
+		failed map[gpu.Vendor]error
+		events int
+	}{{silent, 1}, {silent, 1}, {nil, 1}, {silent, 2}} {
+		h.SetUnlisted(t.Context(), step.failed)
+		assert.Len(t, *warnings, step.events)
+		assert.Equal(t, step.failed == nil, h.Problem() == nil)
+	}
+	assert.Contains(t, (*warnings)[1], "Tranche cannot list the AMD GPUs of this node, which is retried: no answer")
+}

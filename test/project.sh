@@ -24,8 +24,8 @@ if [ "${3:-}" = uninstall ]; then
   # Nothing else removes Kueue's finalizers.
   if kubectl get crd "$kind" >/dev/null 2>&1; then kubectl wait "$kind" --all --all-namespaces --for=delete --timeout=6m; fi
   helm uninstall "$project" --namespace "$namespace" --ignore-not-found --wait --timeout 6m
-  kubectl delete crd "$kind" --ignore-not-found # JobSet's chart leaves it
-  kubectl delete namespace "$namespace" --ignore-not-found
+  kubectl delete crd "$kind" --ignore-not-found --timeout=6m # JobSet's chart leaves it
+  kubectl delete namespace "$namespace" --ignore-not-found --timeout=6m
   exit
 fi
 bin/cluster install "$project"

@@ -46,10 +46,10 @@ kubectl -n demo-mig logs first
 kubectl tranche | grep -F "demo-mig/first"
 
 step "remove"
-kubectl delete -f demo/mig/mig.yaml
+kubectl delete --timeout=5m -f demo/mig/mig.yaml
 helm -n tranche-system uninstall tranche
-kubectl delete namespace tranche-system
-kubectl delete customresourcedefinition gpunodes.tranche.dev gpuresourcemaps.tranche.dev partitionplans.tranche.dev partitionprofiles.tranche.dev
+kubectl delete --timeout=5m namespace tranche-system
+kubectl delete --timeout=5m customresourcedefinition gpunodes.tranche.dev gpuresourcemaps.tranche.dev partitionplans.tranche.dev partitionprofiles.tranche.dev
 
 step "nothing is left"
 kinds=$(kubectl api-resources --verbs=list --output=name | paste -sd,)

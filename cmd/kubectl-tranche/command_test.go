@@ -21,7 +21,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/gpunodes"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // server is an API server that has slices and nothing else, and remembers what
@@ -258,7 +258,7 @@ func TestServerVersions(t *testing.T) {
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Annotations: map[string]string{names.AnnotationSystemNamespace: "tranche-system"}}}
 	foreign := pod("g", "kubelet-plugin", "9.0.0", corev1.PodRunning)
 	foreign.Namespace = "team-a"
-	kubernetes := fake.NewClientset(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
+	kubernetes := kubefake.New(class, foreign, pod("a", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("b", "kubelet-plugin", "0.2.0", corev1.PodRunning),
 		pod("c", "kubelet-plugin", "0.1.0", corev1.PodRunning), pod("d", "controller", "0.2.0", corev1.PodRunning), pod("test", "", "0.2.0", corev1.PodRunning),
 		pod("e", "controller", "0.3.0", corev1.PodPending))
 	var missing text.Unread
@@ -279,7 +279,7 @@ func TestServerVersions(t *testing.T) {
 	v = versions{}
 	require.ErrorContains(t, v.read(t.Context(), connection{read.Clients{Kubernetes: kubernetes}}, "", &missing), "you are not allowed to list the pods of Tranche: ")
 	assert.Equal(t, text.Unread{Verb: "list", Resource: "pods", Namespace: "tranche-system"}, missing)
-	none := connection{read.Clients{Kubernetes: fake.NewClientset(foreign)}}
+	none := connection{read.Clients{Kubernetes: kubefake.New(foreign)}}
 	require.EqualError(t, v.read(t.Context(), none, "gpus", &missing), "no pods with the label app.kubernetes.io/part-of=tranche run in the namespace gpus")
 	require.EqualError(t, v.read(t.Context(), none, "", &missing), "the namespace of Tranche is not known (no DeviceClass names it): name it with --system-namespace")
 }

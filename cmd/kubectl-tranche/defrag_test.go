@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/golden"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -78,7 +79,7 @@ func userOf(name, class string) *corev1.Pod {
 }
 
 func newDefragRun(t *testing.T, out *bytes.Buffer) (*defragRun, *fake.Clientset) {
-	kube := fake.NewClientset(defragCluster(t)...)
+	kube := kubefake.New(defragCluster(t)...)
 	return &defragRun{
 		session: newSession(out, picture.Screen{Width: 100}, connection{read.Clients{Kubernetes: kube}}), flags: defragFlags{maxPods: 4},
 	}, kube

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -29,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 const planFile = "testdata/plan.yaml"
@@ -71,7 +71,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 	kube, ours := planCluster()
 	p, own, err := readPlan(nil, planFile)
 	require.NoError(t, err)
-	k, c := fake.NewClientset(kube...), clientfake.New(ours...)
+	k, c := kubefake.New(kube...), clientfake.New(ours...)
 	k.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(clienttesting.CreateAction)
 		if !ok || a.GetSubresource() != "eviction" {

@@ -26,6 +26,7 @@ import (
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // follows is a GPUNode that follows a profile.
@@ -47,7 +48,7 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
-		session: newSession(out, picture.Screen{Width: 80}, connection{read.Clients{Kubernetes: fake.NewClientset(node), Ours: clientfake.New(ours...)}}),
+		session: newSession(out, picture.Screen{Width: 80}, connection{read.Clients{Kubernetes: kubefake.New(node), Ours: clientfake.New(ours...)}}),
 		node:    "node-a", flags: profileFlags{timeout: time.Minute},
 	}
 }

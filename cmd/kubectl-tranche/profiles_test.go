@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -24,7 +25,7 @@ func h100(objects ...runtime.Object) *fake.Clientset {
 	for i := range published {
 		objects = append(objects, &published[i])
 	}
-	return fake.NewClientset(objects...)
+	return kubefake.New(objects...)
 }
 
 func static(name, profile string) *v1beta1.PartitionProfile {

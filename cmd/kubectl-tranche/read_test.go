@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func slice(name, node string) *resourceapi.ResourceSlice {
@@ -51,9 +52,8 @@ func forbid(client *fake.Clientset, resource string, namespaces ...string) {
 }
 
 func newFake() *fake.Clientset {
-	c := fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"),
+	c := kubefake.New(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
-	clientfake.Serve(&c.Fake, c.Tracker())
 	return c
 }
 

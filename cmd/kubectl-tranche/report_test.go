@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // reportedCluster is a cluster with an installation, and objects of others.
@@ -47,7 +48,7 @@ func reportedCluster() *fake.Clientset {
 		Results: []resourceapi.DeviceRequestAllocationResult{{Driver: names.DriverName, Pool: "node-a", Device: "gpu-0000-0f-00-0"}},
 	}}
 	secret := &corev1.Secret{ObjectMeta: system("values", "", ""), StringData: map[string]string{"password": "hunter2"}}
-	return fake.NewClientset(
+	return kubefake.New(
 		&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.tranche.dev", Annotations: map[string]string{names.AnnotationSystemNamespace: "tranche-system"}}},
 		slice("a", "node-a"), slice("b", "node-b"), held, claimIn("team-b", "other"), secret,
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"hunter2"}}}}},

@@ -28,6 +28,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func podIn(namespace, name string) *corev1.Pod {
@@ -35,7 +36,7 @@ func podIn(namespace, name string) *corev1.Pod {
 }
 
 func whyFake() *fake.Clientset {
-	return fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"), podIn("team-a", "p"), podIn("team-a", "p-1"),
+	return kubefake.New(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"), podIn("team-a", "p"), podIn("team-a", "p-1"),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}},
 		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}})
 }

@@ -9,16 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // Each switch has its own events; the same said again is counted.
 func TestEventsAreToldApart(t *testing.T) {
-	api := fake.NewClientset()
+	api := kubefake.New()
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: api.EventsV1()})
 	require.NoError(t, broadcaster.StartRecordingToSinkWithContext(t.Context()))
 	defer broadcaster.Shutdown()

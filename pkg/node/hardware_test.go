@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -21,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -29,7 +29,7 @@ import (
 func driversOf(t *testing.T, c *Config) *inventory.Drivers {
 	t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName}}
-	api := fake.NewClientset(object)
+	api := kubefake.New(object)
 	events, err := telemetry.OpenEvents(nodetest.Quiet(t.Context()), api, object)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)

@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hook"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // UIDs of pods.
@@ -85,7 +86,7 @@ type limits struct {
 
 func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
 	t.Helper()
-	l := &limits{t: t, driver: &limiting{limits: map[string]int64{}, soft: map[string]int64{}, used: map[string]int64{}}, loadID: "load", api: fake.NewClientset()}
+	l := &limits{t: t, driver: &limiting{limits: map[string]int64{}, soft: map[string]int64{}, used: map[string]int64{}}, loadID: "load", api: kubefake.New()}
 	var err error
 	l.events, err = telemetry.OpenEvents(t.Context(), l.api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
 	require.NoError(t, err)

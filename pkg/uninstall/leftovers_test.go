@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // noDefinitions is an API server that does not know what our objects are.
@@ -125,7 +126,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 // Where there is nothing of the controller, and nothing that knows of it, there is
 // nothing to do.
 func TestNoController(t *testing.T) {
-	client := fake.NewClientset(node("node-a", corev1.ConditionTrue))
+	client := kubefake.New(node("node-a", corev1.ConditionTrue))
 	c := &Config{Client: client, Ours: noDefinitions(), Objects: metadataOf(t, client, noDefinitions()), Out: &strings.Builder{}}
 	require.NoError(t, c.clear(t.Context()))
 	for _, action := range client.Actions() {
@@ -168,7 +169,7 @@ func TestSwitchUnderWay(t *testing.T) {
 
 // What cannot be taken away keeps the plugins there, at work: nobody would do it later.
 func TestLeftoversStay(t *testing.T) {
-	client := fake.NewClientset(append(leftovers(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin"}})...)
+	client := kubefake.New(append(leftovers(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin"}})...)
 	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
@@ -182,7 +183,7 @@ func TestLeftoversStay(t *testing.T) {
 
 // A kubelet writes its node at the same time.
 func TestNodeChangesMeanwhile(t *testing.T) {
-	client := fake.NewClientset(leftovers()...)
+	client := kubefake.New(leftovers()...)
 	tries := 0
 	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		tries++
@@ -224,7 +225,7 @@ func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
 	template := func(namespace, name, from string) *resourceapi.ResourceClaimTemplate {
 		return &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{names.LabelCreatedFrom: from}}}
 	}
-	client := fake.NewClientset(template("a", "tranche-fraction-500", names.CreatedFromAmount), template("b", "tranche-memory-1mi", names.CreatedFromAmount),
+	client := kubefake.New(template("a", "tranche-fraction-500", names.CreatedFromAmount), template("b", "tranche-memory-1mi", names.CreatedFromAmount),
 		template("a", "tranche-gpu", ""), template("a", "mine", names.CreatedFromAmount))
 	c := &Config{Client: client, Objects: metadataOf(t, client, noDefinitions())}
 	require.NoError(t, c.deleteTemplates(t.Context()))

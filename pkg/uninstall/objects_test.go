@@ -25,6 +25,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // metadataOf shows the metadata of what two clients have, and of further objects.
@@ -125,7 +126,7 @@ func TestFindReadsPagesOfMetadata(t *testing.T) {
 
 // While the plugins withdraw, it is only asked whether one slice is left, and ever more seldom.
 func TestWaitingReadsOneSlice(t *testing.T) {
-	client := fake.NewClientset(slice("node-a"), node("node-a", "Unknown"))
+	client := kubefake.New(slice("node-a"), node("node-a", "Unknown"))
 	api, asked := pagedAPI(t, 1200)
 	c := &Config{Client: client, Ours: noDefinitions(), Objects: api, Namespace: "gpus", DaemonSet: "x", Deadline: impatient, Look: impatient / 10, Out: io.Discard}
 	err := c.removePlugins(t.Context())

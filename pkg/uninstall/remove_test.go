@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // installed is the DaemonSet of an installation.
@@ -37,7 +38,7 @@ func byHand(t *testing.T, client *fake.Clientset, out *bytes.Buffer) Config {
 
 func TestFind(t *testing.T) {
 	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "other"}}
-	c := byHand(t, fake.NewClientset(installed("gpus", "acme-gpu-kubelet-plugin"), other), nil)
+	c := byHand(t, kubefake.New(installed("gpus", "acme-gpu-kubelet-plugin"), other), nil)
 	found, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	assert.True(t, found)
@@ -48,13 +49,13 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, found)
 
-	c = byHand(t, fake.NewClientset(installed("a", "x-kubelet-plugin"), installed("b", "x-kubelet-plugin")), nil)
+	c = byHand(t, kubefake.New(installed("a", "x-kubelet-plugin"), installed("b", "x-kubelet-plugin")), nil)
 	_, err = c.Find(t.Context(), "")
 	require.ErrorContains(t, err, "a/x-kubelet-plugin, b/x-kubelet-plugin; choose one by --namespace")
 }
 
 func TestRemove(t *testing.T) {
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue))...)
+	client := kubefake.New(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), slice("node-b"), plugin("node-a", corev1.ConditionTrue), plugin("node-b", corev1.ConditionTrue))...)
 	onDelete(client, withdraw)
 	var out bytes.Buffer
 	c := byHand(t, client, &out)
@@ -71,7 +72,7 @@ func TestRemove(t *testing.T) {
 
 // A tool that keeps the objects as they were in its source is named.
 func TestRemoveIsUndone(t *testing.T) {
-	client := fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"))
+	client := kubefake.New(installed("gpus", "tranche-kubelet-plugin"))
 	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
 	c := byHand(t, client, &bytes.Buffer{})
 	_, err := c.Find(t.Context(), "")
@@ -87,7 +88,7 @@ func TestRemoveIsUndone(t *testing.T) {
 
 // A person has nothing to undo.
 func TestAdviceWithoutHelm(t *testing.T) {
-	c := byHand(t, fake.NewClientset(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
+	c := byHand(t, kubefake.New(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
 	err := Run(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
 	require.ErrorContains(t, err, ": --force")
@@ -107,7 +108,7 @@ func TestCheck(t *testing.T) {
 	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tranche-fraction-500", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}}}
 	ofSomebody := made.DeepCopy()
 	ofSomebody.Name = "of-somebody"
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
+	client := kubefake.New(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue), made, ofSomebody)...)
 	ours := clientfake.New(gpuNode("node-a", v1beta1.Draining),
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromChart}}},
 		&v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mig-parted.all-1g.10gb", Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromConfigMap}}},
@@ -174,7 +175,7 @@ No pod holds a GPU and no GPU is being changed: release mine in gpus can be unin
 		assert.Contains(t, []string{"list", "get"}, action.GetVerb(), "a check changes nothing")
 	}
 
-	report, err = Check(t.Context(), byHand(t, fake.NewClientset(), &out))
+	report, err = Check(t.Context(), byHand(t, kubefake.New(), &out))
 	require.NoError(t, err)
 	assert.Equal(t, "Nothing of Tranche is in the cluster.\n", report.String())
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func slice(node string) *resourceapi.ResourceSlice {
@@ -70,7 +71,7 @@ func run(t *testing.T, force bool, obedient func(*fake.Clientset), objects ...ru
 func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *clientfake.Client, objects ...runtime.Object) (*fake.Clientset, string, error) {
 	t.Helper()
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin", UID: "set"}}
-	client := fake.NewClientset(append(objects, set)...)
+	client := kubefake.New(append(objects, set)...)
 	if obedient != nil {
 		onDelete(client, obedient)
 	}
@@ -129,7 +130,7 @@ func TestNothingHeld(t *testing.T) {
 }
 
 func TestTellsWhatItWaitsFor(t *testing.T) {
-	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
+	client := kubefake.New(slice("node-a"), node("node-a", corev1.ConditionTrue))
 	var told string
 	c := configOf(t, client, noDefinitions())
 	c.Progress = func(format string, args ...any) { told = fmt.Sprintf(format, args...) }
@@ -239,7 +240,7 @@ func TestLate(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ours := clientfake.New(gpuNode("node-a", v1beta1.Idle))
-	client := fake.NewClientset(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue))...)
+	client := kubefake.New(append(leftovers(), installed("gpus", "tranche-kubelet-plugin"), slice("node-a"), plugin("node-a", corev1.ConditionTrue))...)
 	onDelete(client, func(*fake.Clientset) { cancel() })
 	c := configOf(t, client, ours)
 	c.Deadline, c.Look = 0, 0 // there is no limit, and the pace is the usual one
@@ -263,7 +264,7 @@ func TestManyNodesThatDoNotAnswer(t *testing.T) {
 			name := fmt.Sprintf("node-%02d", i)
 			objects = append(objects, slice(name), node(name, corev1.ConditionFalse), plugin(name, corev1.ConditionFalse))
 		}
-		client := fake.NewClientset(objects...)
+		client := kubefake.New(objects...)
 		c := &Config{Client: client, Namespace: "gpus", DaemonSet: "plugins", Ours: clientfake.New(), Objects: metadataOf(t, client, clientfake.New())}
 		reasons, left, err := c.unfinished(t.Context(), false)
 		require.NoError(t, err)

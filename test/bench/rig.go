@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 // rig is the claims' part of the plugin behind the kubelet's socket, on
@@ -42,7 +43,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{api: fake.NewClientset(), records: filepath.Join(dir, "claims")}
+	r := &rig{api: kubefake.New(), records: filepath.Join(dir, "claims")}
 	book, _, err := ledger.Open(r.records)
 	if err != nil {
 		return nil, err

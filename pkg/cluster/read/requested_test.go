@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func TestRequested(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRequested(t *testing.T) {
 		"without resources, pods do not matter": {forbidden: "pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := fake.NewClientset(
+			k := kubefake.New(
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Allocatable: test.has}},
 				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "pod"}, Spec: corev1.PodSpec{
 					NodeName: "node-a", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: compute("142")}}},

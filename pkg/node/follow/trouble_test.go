@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -28,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func failedFor(n int) *resourceapi.ResourceClaim {
@@ -107,7 +107,7 @@ func (m *machine) hardware() hardware.Machine {
 func following(t *testing.T, m *machine) *Follower {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "node-uid"}}
-	events, err := telemetry.OpenEvents(t.Context(), fake.NewClientset(), node)
+	events, err := telemetry.OpenEvents(t.Context(), kubefake.New(), node)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)
 	return New(Config{Node: node, Nodes: clientfake.New().GPUNodes(), Machine: m.hardware(), Events: events, RebootFile: filepath.Join(t.TempDir(), "reboot.json")})

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -30,7 +31,7 @@ func TestNodeIsKeptWithoutItsBulk(t *testing.T) {
 	}}
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"large"}}}
 	node.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": {}}
-	w := NewNode(fake.NewClientset(node), node, nil, nil)
+	w := NewNode(kubefake.New(node), node, nil, nil)
 	w.StartWithContext(t.Context())
 	w.WaitForCacheSync(t.Context().Done())
 	kept, err := w.Core().V1().Nodes().Lister().Get("node-a")
@@ -56,7 +57,7 @@ func TestDriversToUpgrade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			value := tt.labels[names.LabelDriverUpgrade]
-			w := NewNode(fake.NewClientset(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: tt.labels}}, nodetest.RealVendors(), nil)
+			w := NewNode(kubefake.New(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: tt.labels}}, nodetest.RealVendors(), nil)
 			upgrades := w.Upgrades()
 			assert.ElementsMatch(t, tt.released, slices.Collect(maps.Keys(upgrades)))
 			for _, signal := range upgrades {
@@ -74,7 +75,7 @@ func TestDriversToUpgrade(t *testing.T) {
 // What concerns the plugin of the changes of its node: the label for upgrades, and that the node is replaced.
 func TestWatchOfTheNode(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "uid-1"}}
-	api := fake.NewClientset(node.DeepCopy())
+	api := kubefake.New(node.DeepCopy())
 	w := NewNode(api, node.DeepCopy(), nodetest.RealVendors(), nil)
 	ended := make(chan error, 2)
 	for range 2 { // the second call does nothing

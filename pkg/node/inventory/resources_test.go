@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
 func TestWriteResources(t *testing.T) {
@@ -41,7 +41,7 @@ func TestWriteResources(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Capacity: tt.capacity, Allocatable: tt.allocatable}}
-			client := fake.NewClientset(node)
+			client := kubefake.New(node)
 			require.NoError(t, inventory.NewNode(client, node, nil, nil).WriteResources(t.Context(), client, tt.wanted))
 			var patches []string
 			for _, a := range client.Actions() {
@@ -65,7 +65,7 @@ func TestResourcesDoNotBecomeLess(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Capacity: corev1.ResourceList{
 		names.ResourceGPUMemory: resource.MustParse("640Gi"), names.ResourceGPUCompute: resource.MustParse("7k"),
 	}}}
-	n := inventory.NewNode(fake.NewClientset(), node, nil, nil)
+	n := inventory.NewNode(kubefake.New(), node, nil, nil)
 	got := n.NotLess(corev1.ResourceList{names.ResourceGPUMemory: resource.MustParse("560Gi"), names.ResourceGPUCompute: resource.MustParse("8k")})
 	memory, compute := got[names.ResourceGPUMemory], got[names.ResourceGPUCompute]
 	assert.Equal(t, "640Gi", memory.String())

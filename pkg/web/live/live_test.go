@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -188,8 +189,7 @@ func asObjects[T any, P interface {
 
 func TestFollow(t *testing.T) {
 	o := invent.Cluster(2, now)
-	kube := fake.NewClientset(append(append(asObjects(o.Slices), asObjects(o.Claims)...), asObjects(o.Classes)...)...)
-	clientfake.Serve(&kube.Fake, kube.Tracker())
+	kube := kubefake.New(append(append(asObjects(o.Slices), asObjects(o.Claims)...), asObjects(o.Classes)...)...)
 	s := follow(t, kube)
 	first := await(t, s, "two nodes", func(s *overview.Snapshot) bool { return len(s.Nodes) == 2 })
 	assert.Empty(t, first.Unread)
@@ -239,7 +239,7 @@ func TestWhatMayNotBeRead(t *testing.T) {
 			[]string{"you are not allowed to list deviceclasses.resource.k8s.io", "you are not allowed to list nodes"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kube := fake.NewClientset(asObjects(o.Slices)...)
+			kube := kubefake.New(asObjects(o.Slices)...)
 			tt.refuse(kube)
 			s := await(t, follow(t, kube), "the node", func(s *overview.Snapshot) bool { return len(s.Nodes) == 1 && len(s.Unread) == len(tt.unread) })
 			var reasons []string

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/page/invent"
 )
 
@@ -35,7 +36,7 @@ type cluster struct {
 }
 
 func newCluster(may ...string) *cluster {
-	c := &cluster{Clientset: fake.NewClientset(), may: map[string]bool{}}
+	c := &cluster{Clientset: kubefake.New(), may: map[string]bool{}}
 	for _, m := range may {
 		c.may[m] = true
 	}

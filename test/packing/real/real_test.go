@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/kubernetes/fake"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -18,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/controlplane"
+	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/nodes"
 	"github.com/tranche-dev/tranche/test/packing/fleet"
 	"github.com/tranche-dev/tranche/test/packing/workload"
@@ -73,7 +73,7 @@ func TestClaims(t *testing.T) {
 // GPUs are marked while claims hold devices of them.
 func TestMarks(t *testing.T) {
 	node, slices, classes := published(t)
-	c := &controlplane.Cluster{Core: fake.NewClientset()}
+	c := &controlplane.Cluster{Core: kubefake.New()}
 	require.NoError(t, c.CreateSlices(t.Context(), slices))
 	claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	m := &marks{core: c.Core, gpus: gpusOf(slices), claims: resourcelisters.NewResourceClaimLister(claims), marked: sets.New[string]()}
@@ -102,7 +102,7 @@ func TestMarks(t *testing.T) {
 
 // Pods and their claims leave, also claims that a finalizer protects.
 func TestDeletePod(t *testing.T) {
-	c := &controlplane.Cluster{Core: fake.NewClientset()}
+	c := &controlplane.Cluster{Core: kubefake.New()}
 	require.NoError(t, createPod(t.Context(), c, "pod", small, byClaim))
 	claims := c.Core.ResourceV1().ResourceClaims(corev1.NamespaceDefault)
 	claim, err := claims.Get(t.Context(), "pod", metav1.GetOptions{})
@@ -149,7 +149,7 @@ func TestPlayer(t *testing.T) {
 	hardware, err := nodes.NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
 	require.NoError(t, err)
 	nodes.OnlyOffered(hardware)
-	c := &cluster{Cluster: &controlplane.Cluster{Core: fake.NewClientset()}, hardware: hardware}
+	c := &cluster{Cluster: &controlplane.Cluster{Core: kubefake.New()}, hardware: hardware}
 	asked := []workload.Claim{{Shape: small}, {Shape: workload.Shape{Kind: 7, Life: 9}}, {Shape: workload.Shape{Kind: 4}, Arrival: 5}}
 	claims := fleet.Claims(asked)
 	p := newPlayer(c, l, 1, claims, make([]float64, len(workload.Kinds)))

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // container is what the runtime passes, and a /proc with the container's process.
@@ -34,18 +36,9 @@ func serve(t *testing.T, dir, plugin string, answer http.HandlerFunc) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// folder is one with a short name, because those of sockets are limited.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "hook")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 func TestRun(t *testing.T) {
 	state, proc := container(t)
-	dir := folder(t)
+	dir := memory.SocketDir(t)
 	var asked []Request
 	// One of two plugins has ended and has left its socket.
 	require.NoError(t, os.WriteFile(Socket(dir, "a"), nil, 0o600))
@@ -66,7 +59,7 @@ func TestRun(t *testing.T) {
 // A plugin that starts meanwhile is in time. One that does not come lets the container not start.
 func TestRunWithoutPlugin(t *testing.T) {
 	state, proc := container(t)
-	dir := folder(t)
+	dir := memory.SocketDir(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*retryInterval)
 	defer cancel()
 	err := Run(ctx, Args(dir, uid, device)[1:], strings.NewReader(state), proc)
@@ -99,9 +92,7 @@ func TestRunRefuses(t *testing.T) {
 
 // BenchmarkRun is what a start of a container waits for, beside the start of the program.
 func BenchmarkRun(b *testing.B) {
-	dir, err := os.MkdirTemp("", "hook")
-	require.NoError(b, err)
-	defer os.RemoveAll(dir)
+	dir := memory.SocketDir(b)
 	require.NoError(b, os.Mkdir(filepath.Join(dir, "4711"), 0o700))
 	require.NoError(b, os.WriteFile(filepath.Join(dir, "4711/cgroup"), []byte("0::"+group+"\n"), 0o600))
 	listener, err := new(net.ListenConfig).Listen(b.Context(), "unix", Socket(dir, "a"))

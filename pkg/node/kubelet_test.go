@@ -69,11 +69,7 @@ type machine struct {
 func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Helper()
 	t.Parallel() // each has folders of its own, and they mostly wait
-	// Paths of sockets are limited to 108 characters; t.TempDir has the test's
-	// name in it.
-	dir, err := os.MkdirTemp("", "tr")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	dir := memory.SocketDir(t)
 	m := &machine{t: t, api: api, config: &Config{
 		LookInterval: 100 * time.Millisecond,
 		NodeName:     nodetest.NodeName,

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 var (
@@ -141,9 +141,5 @@ func open(t *testing.T, config nvidia.Config) *machine {
 	require.NoError(t, err)
 	require.NoError(t, driver.Open(t.Context()))
 	t.Cleanup(func() { _ = driver.Close(context.Background()) })
-	// Not t.TempDir, whose names are long: the path of a socket is limited.
-	dir, err := os.MkdirTemp("", "mps")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	return &machine{reader: driver, driver: driver, nvml: config.NVML, mpsDir: dir}
+	return &machine{reader: driver, driver: driver, nvml: config.NVML, mpsDir: memory.SocketDir(t)}
 }

@@ -73,7 +73,6 @@ func (c clean) reaches(p place) bool {
 }
 
 func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*runner, error) {
-	// Short, because tests put sockets below it.
 	temporary, err := os.MkdirTemp("", "m")
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
 
@@ -83,17 +84,12 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	needsRoot(t)
-	// t.TempDir has long names, and sockets must not.
-	root, err := os.MkdirTemp("", "m")
-	require.NoError(t, err)
+	root := memory.SocketDir(t)
 	m := &machine{T: t, root: root, cfg: Config{
 		Dir: filepath.Join(root, "mps"), DriverRoot: filepath.Join(root, "driver"),
 		Stand: 20 * time.Second, Grace: 2 * time.Second,
 	}}
-	t.Cleanup(func() {
-		m.stopAll()
-		require.NoError(t, os.RemoveAll(root))
-	})
+	t.Cleanup(m.stopAll)
 	m.install(nvtools.Programs()...)
 	m.faults("startDelay: 0s")
 	return m

@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,14 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 func TestRemoveStaleSockets(t *testing.T) {
-	// Paths of sockets are limited to 108 characters.
-	dir, err := os.MkdirTemp("", "tr")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-
+	dir := memory.SocketDir(t)
 	living := []string{
 		filepath.Join(dir, "gpu.tranche.dev-b-reg.sock"),
 		filepath.Join(dir, "other.example.com-reg.sock"),

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	folders "github.com/tranche-dev/tranche/test/simulator/memory"
 )
 
 // kubelet answers which containers use claims.
@@ -33,11 +34,8 @@ func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 }
 
 func TestContainersFromKubelet(t *testing.T) {
-	dir, err := os.MkdirTemp("", "tr") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	socket := filepath.Join(dir, "kubelet.sock")
-	_, err = ContainersFromKubelet(socket)(t.Context())
+	socket := filepath.Join(folders.SocketDir(t), "kubelet.sock")
+	_, err := ContainersFromKubelet(socket)(t.Context())
 	require.ErrorContains(t, err, "ask the kubelet for the containers of claims at "+socket)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package memory gives tests folders for simulated machines.
+// Package memory gives tests folders where t.TempDir does not serve.
 package memory
 
 import (
@@ -21,6 +21,16 @@ func TempDir(t testing.TB) string {
 	if err != nil {
 		return t.TempDir()
 	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// SocketDir is a folder for sockets, removed at the end of the test. The path of a socket has at
+// most 107 bytes: t.TempDir has the test's name in it, and TMPDIR may be long.
+func SocketDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tr")
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
 }

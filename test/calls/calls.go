@@ -18,6 +18,8 @@ var Err = errors.New("the API server does not answer")
 
 // Calls are those to clients. The zero value makes none fail.
 type Calls struct {
+	// Failing are the calls that fail: "get *v1.Pod", "list *v1.PodList". Empty: none.
+	Failing string
 	// fails makes the call with the index at fail.
 	fails bool
 	at    int
@@ -25,8 +27,9 @@ type Calls struct {
 }
 
 func (c *Calls) note(verb string, o any) error {
-	c.made = append(c.made, fmt.Sprintf("%s %T", verb, o))
-	if c.fails && len(c.made)-1 == c.at {
+	call := fmt.Sprintf("%s %T", verb, o)
+	c.made = append(c.made, call)
+	if call == c.Failing || c.fails && len(c.made)-1 == c.at {
 		return Err
 	}
 	return nil

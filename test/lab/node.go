@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/cmd/tranche-kubelet-plugin/plugin"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/node"
@@ -50,6 +52,10 @@ type Node struct {
 // AddNode adds a node with the simulated GPUs of an inventory's file, which change without delay, and
 // the labels that kubelets give nodes. The plugin is not started.
 func (c *Cluster) AddNode(ctx context.Context, name, inventory string) (*Node, error) {
+	n := &Node{Name: name, cluster: c}
+	if socket := n.Path(kubeletDir, "plugins_registry", names.DriverName+"-reg.sock"); len(socket) > 107 {
+		return nil, fmt.Errorf("the path of a socket, %s, has more than 107 bytes: set TMPDIR to a shorter path", socket)
+	}
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	}}}
@@ -73,7 +79,6 @@ func (c *Cluster) AddNode(ctx context.Context, name, inventory string) (*Node, e
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Name: name, cluster: c}
 	if n.Inventory, err = n.withoutDelays(inventory); err != nil {
 		return nil, err
 	}

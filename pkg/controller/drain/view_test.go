@@ -22,47 +22,17 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/test/calls"
 )
 
-// serving is a drainer whose API server has these objects. Reads that begin with what fails says fail:
-// "list pods", "get claim", "list claims".
-func serving(fails *string, cached []client.Object, objects ...client.Object) *Drainer {
+// serving is a drainer whose API server and cache have these objects.
+func serving(c *calls.Calls, cached []client.Object, objects ...client.Object) *Drainer {
 	build := func(objects []client.Object) client.WithWatch {
-		return fake.NewClientBuilder().WithObjects(objects...).
+		return c.Client(fake.NewClientBuilder().WithObjects(objects...).
 			WithIndex(&resourceapi.ResourceClaim{}, NodeIndex, NodesOf).
-			WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+			WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build())
 	}
-	failing := func(c client.WithWatch) client.WithWatch {
-		return interceptor.NewClient(c, interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				switch o.(type) {
-				case *corev1.Pod:
-					if *fails == "get pod" {
-						return errors.New("away")
-					}
-				case *resourceapi.ResourceClaim:
-					if *fails == "get claim" {
-						return errors.New("away")
-					}
-				}
-				return c.Get(ctx, key, o, opts...)
-			},
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-				switch list.(type) {
-				case *corev1.PodList:
-					if *fails == "list pods" {
-						return errors.New("away")
-					}
-				case *resourceapi.ResourceClaimList:
-					if *fails == "list claims" {
-						return errors.New("away")
-					}
-				}
-				return c.List(ctx, list, opts...)
-			},
-		})
-	}
-	return &Drainer{Client: failing(build(cached)), Reader: failing(build(objects)), Clock: clocktesting.NewFakePassiveClock(noon), Count: func(string) {}}
+	return &Drainer{Client: build(cached), Reader: build(objects), Clock: clocktesting.NewFakePassiveClock(noon), Count: func(string) {}}
 }
 
 // podWith is a pod on a node that uses claims.
@@ -92,7 +62,7 @@ const part, other = gpuA + "-mig-1g-10gb-0", "gpu-0000-02-00-0"
 
 // Who holds devices of the GPUs that change, by the cache, and by the API server where the cache is late.
 func TestHolders(t *testing.T) {
-	fails := ""
+	var c calls.Calls
 	ended := podWith("ended", "node-a", "late")
 	ended.Status.Phase = corev1.PodSucceeded
 	leaving := podWith("leaving", "node-a", "of-two")
@@ -111,7 +81,7 @@ func TestHolders(t *testing.T) {
 	elsewhere.Status.Allocation.Devices.Results[0].Pool = names.PoolName("node-b")
 	monitor := claimOf("monitor", []string{gpuA + "-monitor"}, "slow")
 	monitor.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
-	d := serving(&fails, []client.Object{unallocated, of, elsewhere, monitor, claimOf("stale", nil), claimOf("keeps", []string{gpuA + "-kept"}, "slow"), claimOf("not-changed", []string{other}, "slow")},
+	d := serving(&c, []client.Object{unallocated, of, elsewhere, monitor, claimOf("stale", nil), claimOf("keeps", []string{gpuA + "-kept"}, "slow"), claimOf("not-changed", []string{other}, "slow")},
 		late, claimOf("new", []string{part}), elsewhere, podWith("late", "node-a", "late"), ended, leaving, slow, replaced, podWith("comes", ""),
 		podWith("has-new", "node-a", "new", "elsewhere", "deleted", "stale"), podWith("on-b", "node-b", "of-two"))
 	d.refusals.note("uid-slow", "a budget", noon, 0)
@@ -139,18 +109,18 @@ func TestHolders(t *testing.T) {
 	assert.Equal(t, []string{"f"}, leaver.Finalizers)
 
 	for what, message := range map[string]string{
-		"list pods": "list the pods of node node-a: away", "list claims": "list the ResourceClaims that have devices of node node-a: away",
-		"get pod": "read pod team/was-here, which holds a GPU: away", "get claim": "of a pod on node node-a: away",
+		"list *v1.PodList": "list the pods of node node-a: ", "list *v1.ResourceClaimList": "list the ResourceClaims that have devices of node node-a: ",
+		"get *v1.Pod": "read pod team/was-here, which holds a GPU: ", "get *v1.ResourceClaim": "of a pod on node node-a: ",
 	} {
-		fails = what
+		c.Failing = what
 		_, err := d.On("node-a").Holders(t.Context(), []string{gpuA}, nil)
-		require.ErrorContains(t, err, message)
+		require.ErrorContains(t, err, message+calls.Err.Error())
 	}
 }
 
 // Only pods of DaemonSets in the namespaces of the configuration are waited for.
 func TestMonitoring(t *testing.T) {
-	fails := ""
+	var c calls.Calls
 	watching := func(name, namespace, kind, label string) *corev1.Pod {
 		pod := podWith(name, "node-a")
 		pod.Namespace, pod.Spec.NodeSelector = namespace, map[string]string{label: "true", "arch": "amd64"}
@@ -161,12 +131,12 @@ func TestMonitoring(t *testing.T) {
 	}
 	over := watching("over", "gpu", "DaemonSet", "dcgm")
 	over.Status.Phase = corev1.PodFailed
-	d := serving(&fails, nil, watching("b", "gpu", "DaemonSet", "dcgm"), watching("a", "gpu", "DaemonSet", "dcgm"), watching("c", "team", "DaemonSet", "dcgm"),
+	d := serving(&c, nil, watching("b", "gpu", "DaemonSet", "dcgm"), watching("a", "gpu", "DaemonSet", "dcgm"), watching("c", "team", "DaemonSet", "dcgm"),
 		watching("d", "gpu", "ReplicaSet", "dcgm"), watching("e", "gpu", "", "dcgm"), watching("f", "gpu", "DaemonSet", "other"), over)
 	left, err := d.On("node-a").Monitoring(t.Context(), map[string]string{"dcgm": "true", "nfd": "true"}, []string{"gpu"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gpu/a", "gpu/b"}, left)
-	fails = "list pods"
+	c.Failing = "list *v1.PodList"
 	left, err = d.On("node-a").Monitoring(t.Context(), nil, []string{"gpu"})
 	require.NoError(t, err, "nothing is paused")
 	assert.Empty(t, left)
@@ -190,7 +160,7 @@ func TestStillBlocks(t *testing.T) {
 	}{
 		"gone":              {},
 		"another":           {pod: again, answer: budget("no")},
-		"unread":            {pod: ending, fails: "get pod", err: "read pod team/web, which could not be evicted: away"},
+		"unread":            {pod: ending, fails: "get *v1.Pod", err: "read pod team/web, which could not be evicted: " + calls.Err.Error()},
 		"it may now":        {pod: podWith("web", "node-a")},
 		"it still may not":  {pod: podWith("web", "node-a"), answer: budget("no"), message: "no"},
 		"nobody answers":    {pod: podWith("web", "node-a"), answer: errors.New("away"), err: "dry-run the eviction of pod team/web, which holds a GPU that changes: away"},
@@ -203,7 +173,7 @@ func TestStillBlocks(t *testing.T) {
 			if tt.pod != nil {
 				objects = append(objects, tt.pod)
 			}
-			d := serving(&tt.fails, nil, objects...)
+			d := serving(&calls.Calls{Failing: tt.fails}, nil, objects...)
 			d.Client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 				SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, eviction client.Object, opts ...client.SubResourceCreateOption) error {
 					assert.Equal(t, []string{metav1.DryRunAll}, (&client.SubResourceCreateOptions{}).ApplyOptions(opts).DryRun, "it only asks")

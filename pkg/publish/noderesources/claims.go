@@ -92,6 +92,11 @@ func (c *Catalog) leastOf(ctx context.Context, ch *choice) Amount {
 	if answer, ok := c.answers.Get(string(key)); ok {
 		return answer.(Amount) //nolint:forcetypeassert // has no others
 	}
+	for _, s := range selectors {
+		if s.CEL != nil {
+			c.selectors.GetOrCompile(s.CEL.Expression) // this takes longer than all evaluations of most selectors
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	answer := c.search(limited, ch, selectors)
@@ -102,8 +107,8 @@ func (c *Catalog) leastOf(ctx context.Context, ch *choice) Amount {
 	return answer
 }
 
-// longest is how long the selectors of a request may take for all devices, since tenants write
-// them.
+// longest is how long it may take to evaluate the selectors of a request for all devices, since
+// tenants write them.
 const longest = time.Second
 
 func (c *Catalog) search(ctx context.Context, ch *choice, selectors []resourceapi.DeviceSelector) Amount {

@@ -203,7 +203,7 @@ func templateYAML(t *resourceapi.ResourceClaimTemplate) ([]byte, error) {
 		}
 		if fraction, has := r.Exactly.Capacity.Requests[names.CapacityFraction]; has && err == nil {
 			decimal := strconv.FormatFloat(fraction.AsApproximateFloat64(), 'f', -1, 64)
-			err = unstructured.SetNestedField(requests[i].(map[string]any), decimal, "exactly", "capacity", "requests", names.CapacityFraction)
+			err = unstructured.SetNestedField(requests[i].(map[string]any), decimal, "exactly", "capacity", "requests", names.CapacityFraction) //nolint:forcetypeassert // made from a template
 		}
 	}
 	if err == nil {

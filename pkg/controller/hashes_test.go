@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +35,9 @@ func TestANewerVersionOfHashesChangesNothing(t *testing.T) {
 
 	first := hash.Versions
 	t.Cleanup(func() { hash.Versions = first })
-	hash.Versions = append(first[:1:1], hash.Version{Name: "v2", Of: func(profile string, rules []v1beta1.Rule) string {
+	hash.Versions = slices.Concat(first[:1], []hash.Version{{Name: "v2", Of: func(profile string, rules []v1beta1.Rule) string {
 		return first[0].Of("second "+profile, rules)
-	}})
+	}}})
 	w.startController()
 	for range 20 {
 		w.all()

@@ -139,7 +139,7 @@ func keysOf(t reflect.Type) []string {
 	var keys []string
 	for _, f := range reflect.VisibleFields(t) {
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.IsExported() && key != "-" && !(f.Anonymous && key == "") {
+		if f.IsExported() && key != "-" && (key != "" || !f.Anonymous) {
 			keys = append(keys, cmp.Or(key, f.Name))
 		}
 	}

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// Patience is how long the program waits for the plugin, which may be starting. The runtime
-	// ends the program after RuntimePatience.
-	Patience        = 15 * time.Second
+	// Patience is how long the program waits for the plugin, which may be starting.
+	Patience = 15 * time.Second
+	// RuntimePatience is after which time the runtime ends the program.
 	RuntimePatience = 20 * time.Second
 	// retryInterval is how often it looks for the plugin.
 	retryInterval = 100 * time.Millisecond

@@ -267,8 +267,8 @@ func (m *machine) forgetLimits() {
 func TestHookSocket(t *testing.T) {
 	m := limitedMachine(t)
 	m.start()
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
-		return net.Dial("unix", hook.Socket(m.config.DataDir(), string(pluginPod)))
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", hook.Socket(m.config.DataDir(), string(pluginPod)))
 	}}}
 	for _, body := range []string{"", "{}", `{"claim":"a","device":"b","group":"/../c"}`, strings.Repeat(" ", 1<<20)} {
 		response, err := client.Post("http://plugin/", "", bytes.NewReader([]byte(body)))

@@ -153,9 +153,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1beta1.ProfileSnapshot, gpus []gpu.GPU, there func(string) profile.Existing) (map[string]profile.Desired, error) {
-		return profile.Resolve(w, gpus, there)
-	}
+	n.Resolve = profile.Resolve
 	for _, start := range []int{0, 3, 6} {
 		one := ones(hopper, start)[0]
 		p.claims.hold("a", one)

@@ -46,14 +46,14 @@ func DrawNode(p *Page, node *v1beta1.GPUNode, requested cluster.Requested, unrea
 
 // namedBy says what names the desired profile.
 func namedBy(n cluster.Progress) string {
-	switch {
-	case n.Desired.Source == v1beta1.FromLabel:
+	switch n.Desired.Source {
+	case v1beta1.FromLabel:
 		return ", named by the node's label " + n.Label
-	case n.Desired.Source == v1beta1.FromSpec:
+	case v1beta1.FromSpec:
 		return ", named by the GPUNode's spec.profileName"
-	case n.Desired.Source == v1beta1.FromPlan:
+	case v1beta1.FromPlan:
 		return ", given by PartitionPlan " + n.Desired.PlanName
-	case n.Desired.Source == v1beta1.FromDefault:
+	case v1beta1.FromDefault:
 		return ", which is for nodes of which nobody says otherwise"
 	}
 	return ""

@@ -249,9 +249,9 @@ func TestSelects(t *testing.T) {
 	for rule, want := range map[string]bool{
 		"{gpus: {vendor: amd}}": false,
 		"{gpus: {vendor: amd}}, {gpus: {productNames: [NVIDIA L4]}}": true,
-		"{gpus: {indexes: [0]}}":                                     true,
-		"{gpus: {indexes: [1]}}":                                     false,
-		"{}":                                                         true,
+		"{gpus: {indexes: [0]}}": true,
+		"{gpus: {indexes: [1]}}": false,
+		"{}":                     true,
 	} {
 		assert.Equal(t, want, parse(t, "{rules: ["+rule+"]}").Selects([]gpu.GPU{h100, l4}), rule)
 	}

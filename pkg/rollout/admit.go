@@ -64,7 +64,7 @@ func (l *limits) admit(rollouts ...*tally) map[string]string {
 // before, and last those that failed and try again.
 func (c *candidate) rank() int {
 	switch {
-	case c.Node.Moving || c.broken():
+	case c.Moving || c.broken():
 		return 0
 	case c.Admitted == c.to.target:
 		return 1

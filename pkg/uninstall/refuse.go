@@ -20,7 +20,7 @@ var errNoPlugins = errors.New("there is no DaemonSet of Tranche, so no plugin ca
 	"--check lists what is left, and docs/admin/upgrade-and-uninstall.md describes how to clean up manually")
 
 // ErrRefused is what the errors are with which Run refuses.
-var ErrRefused = errors.New("Tranche cannot be uninstalled now")
+var ErrRefused = errors.New("Tranche cannot be uninstalled now") //nolint:staticcheck // a name
 
 // refusal is the error with which Run refuses. It says what is in the way and what to do.
 type refusal string

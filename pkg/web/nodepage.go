@@ -61,7 +61,7 @@ func heldBy(d cluster.Held) g.Node {
 	item := func(who g.Node, has string) g.Node {
 		return h.Li(key(d), h.Div(h.B(g.Text(d.Label)), unpublished(d), g.Text(" "), who, small("", has)))
 	}
-	out := g.Group(g.Map(d.Holders, func(o cluster.Holder) g.Node { return item(holder(o), amounts(o.Consumed)) }))
+	out := g.Map(d.Holders, func(o cluster.Holder) g.Node { return item(holder(o), amounts(o.Consumed)) })
 	if left := amounts(d.Left); left != "" {
 		out = append(out, item(h.Em(g.Text("left")), left))
 	}

@@ -70,7 +70,7 @@ func nodeWarnings(in *Input, node string, but ...string) []Quote {
 	sick := in.sick(node)
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
 		ours := component(e) == names.DriverName || component(e) == names.ControllerName
-		over := isOver(e, in.NodeEvents) && !(sick && aboutGPU[e.Reason])
+		over := isOver(e, in.NodeEvents) && (!sick || !aboutGPU[e.Reason])
 		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node && !over && !slices.Contains(but, e.Reason)
 	})
 }

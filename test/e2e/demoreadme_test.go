@@ -184,9 +184,9 @@ func TestDemoScript(t *testing.T) {
 	s.cordon(nodeB)
 	text, err := os.ReadFile(filepath.Join(repository, "demo", "run.sh"))
 	require.NoError(t, err)
-	demos := append(regexp.MustCompile(`(?m)^demos=\((.*)\)$`).FindStringSubmatch(string(text))[1:], "either-vendor")
+	demos := regexp.MustCompile(`(?m)^demos=\((.*)\)$`).FindStringSubmatch(string(text))[1] + " either-vendor"
 	t.Cleanup(func() {
-		for _, name := range strings.Fields(strings.Join(demos, " ")) {
+		for _, name := range strings.Fields(demos) {
 			s.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(repository, "demo", name))
 		}
 	})

@@ -62,14 +62,6 @@ func TestJobSet(t *testing.T) {
 	s.requireNothingLeft()
 }
 
-// podList returns the pods of the test.
-func (s *suite) podList() []corev1.Pod {
-	s.t.Helper()
-	list, err := s.client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{})
-	require.NoError(s.t, err)
-	return list.Items
-}
-
 // group creates a PodGroup whose pods start together, and its pods. A claim that the group names as well is
 // one for all of them.
 func (s *suite) group(name, template string, together bool, change ...func(*corev1.PodSpec)) (pods []string) {

@@ -297,7 +297,7 @@ func (l *Trap) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 }
 
 // DeviceGetHandleByPciBusId implements nvml.Interface.
-func (l *Trap) DeviceGetHandleByPciBusId(id string) (nvml.Device, nvml.Return) {
+func (l *Trap) DeviceGetHandleByPciBusId(id string) (nvml.Device, nvml.Return) { //nolint:revive // NVML's name
 	device, ret := l.Interface.DeviceGetHandleByPciBusId(id)
 	if ret != nvml.SUCCESS {
 		return nil, ret

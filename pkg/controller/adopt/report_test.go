@@ -102,7 +102,8 @@ func TestConfigMapsAreReported(t *testing.T) {
 		object.Data = data
 		require.NoError(t, p.api.Update(t.Context(), object))
 	}
-	good := map[string]string{c.Key: migConfig[:strings.Index(migConfig, "  bad:")]}
+	before, _, _ := strings.Cut(migConfig, "  bad:")
+	good := map[string]string{c.Key: before}
 	only := func(text string) {
 		t.Helper()
 		got := told()

@@ -88,10 +88,10 @@ func (n Named) Profile() (string, v1beta1.Source) {
 
 // who says who names the profile.
 func (n Named) who() string {
-	switch _, source := n.Profile(); {
-	case source == v1beta1.FromPlan:
+	switch _, source := n.Profile(); source {
+	case v1beta1.FromPlan:
 		return "PartitionPlan " + n.plan.Plan
-	case source == v1beta1.FromLabel:
+	case v1beta1.FromLabel:
 		return "the node's label " + n.from
 	}
 	return "the GPUNode's spec.profileName"

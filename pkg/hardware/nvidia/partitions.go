@@ -18,7 +18,7 @@ func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, 
 
 // Create implements hardware.Driver.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	return onGPU(ctx, d, p.GPU, func(h *handle) (gpu.Partition, error) { return h.Create(p) })
+	return onGPU(ctx, d, p.GPU, func(h *handle) (gpu.Partition, error) { return h.Create(p) }) //nolint:contextcheck // the handle has it
 }
 
 // Destroy implements hardware.Driver. A whole GPU has nothing to remove, and its MIG

@@ -45,7 +45,7 @@ func TestNodeReport(t *testing.T) {
 	w.NoKernelLimits = func() string { return "no dmem controller" }
 	report := w.nodeReport(t.Context())
 	assert.Equal(t, []int32{2, 2, 0}, []int32{report.GPUCount, report.FreeGPUCount, report.ClaimCount})
-	assert.Equal(t, []any{"v1", int32(v1beta1.ProtocolVersion), w.rig.Machine.BootID(), "no dmem controller"}, []any{report.PluginVersion, int32(report.ProtocolVersion), report.BootID, report.KernelLimitsUnavailable})
+	assert.Equal(t, []any{"v1", int32(v1beta1.ProtocolVersion), w.rig.Machine.BootID(), "no dmem controller"}, []any{report.PluginVersion, report.ProtocolVersion, report.BootID, report.KernelLimitsUnavailable})
 	assert.NotEmpty(t, report.GPUs[0].SliceHash)
 	report.GPUs[0].SliceHash = ""
 	assert.Equal(t, v1beta1.GPUReport{Name: rig.GPU0, Vendor: "nvidia", ProductName: "NVIDIA H100 80GB HBM3", GPUModes: gpunodes.MIGOff}, report.GPUs[0])
@@ -102,7 +102,7 @@ func TestPending(t *testing.T) {
 	w.rig.HeldShares = []gpu.Placement{one}
 	w.rig.Sharing.AddShares(w.rig.Context, w.rig.GPUs.Now()[:1], func(*gpu.GPU) profile.Desired {
 		d := profile.Default()
-		d.Shared, d.Sharing.Replicas = true, 4
+		d.Shared, d.Replicas = true, 4
 		return d
 	})
 	assert.True(t, strings.HasPrefix(pending()[0], "when no claim holds a share of the GPU: "), pending()[0])

@@ -2,6 +2,7 @@ package hash
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,7 +99,7 @@ func TestStoredVersion(t *testing.T) {
 	assert.Regexp(t, "^v1:[0-9a-f]{16}$", first)
 	before := Versions
 	t.Cleanup(func() { Versions = before })
-	Versions = append(before[:1:1], Version{Name: "v2", Of: func(profile string, rules []v1beta1.Rule) string { return v1("second "+profile, rules) }})
+	Versions = slices.Concat(before[:1], []Version{{Name: "v2", Of: func(profile string, rules []v1beta1.Rule) string { return v1("second "+profile, rules) }}})
 
 	second := Of("p", rules)
 	assert.Regexp(t, "^v2:[0-9a-f]{16}$", second)

@@ -53,6 +53,7 @@ func (a Amount) times(n int64) Amount {
 	return Amount{MemoryMiB: a.MemoryMiB * n, Compute: a.Compute * n}
 }
 
+// Least returns the lesser of each part of two amounts.
 func (a Amount) Least(b Amount) Amount {
 	return Amount{MemoryMiB: min(a.MemoryMiB, b.MemoryMiB), Compute: min(a.Compute, b.Compute)}
 }

@@ -229,7 +229,7 @@ func (m *Model) withoutAttribute(ctx context.Context, node *corev1.Node, claim *
 			short, own := strings.CutPrefix(name, d.Pool.Driver+"/")
 			_, qualified := d.Attributes[resourceapi.QualifiedName(name)]
 			_, unqualified := d.Attributes[resourceapi.QualifiedName(short)]
-			return !qualified && !(own && unqualified)
+			return !qualified && (!own || !unqualified)
 		}
 		for _, r := range claim.Spec.Devices.Requests {
 			if len(con.Requests) > 0 && !slices.Contains(con.Requests, r.Name) {

@@ -93,7 +93,7 @@ func TestNodes(t *testing.T) {
 			}
 			return w
 		},
-		"no-such-device-anywhere": func(t *testing.T) *pending.World { return lackingEverywhere(t) },
+		"no-such-device-anywhere": lackingEverywhere,
 		"being-published": func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
 			w.In.Slices = w.In.Slices[:1]

@@ -171,7 +171,7 @@ func (*Client) Compute() error {
 	text := C.CString(kernel)
 	defer C.free(unsafe.Pointer(text))
 	var function unsafe.Pointer
-	if err := check("load a kernel", C.load(text, &function)); err != nil {
+	if err := check("load a kernel", C.load(text, &function)); err != nil { //nolint:gocritic // cgo
 		return err
 	}
 	numbers := make([]uint32, blocks*threads)

@@ -135,7 +135,7 @@ func TestExtendedResources(t *testing.T) {
 		}
 		assert.Nil(t, claim, k)
 		assert.True(t, known.Has(string(extendedResource(k))), k)
-		assert.Contains(t, pod.Spec.Containers[0].Resources.Limits, corev1.ResourceName(extendedResource(k)))
+		assert.Contains(t, pod.Spec.Containers[0].Resources.Limits, extendedResource(k))
 	}
 }
 

@@ -250,6 +250,8 @@ func TestEveryPartitionOfEveryMode(t *testing.T) {
 
 // Drivers of several ages say the same in several ways.
 func TestAgesOfTheDriver(t *testing.T) {
+	two := func(inv *models.Inventory) { inv.AMD = inv.AMD[:2] }
+	usual := simulated(t, "mi300x8", two)
 	for name, change := range map[string]func(*models.AMDDriver){
 		"partition in the highest bits": func(d *models.AMDDriver) { d.HighLocationBits = true },
 		"partition in the lowest bits":  func(d *models.AMDDriver) { d.HighLocationBits = false },
@@ -259,8 +261,7 @@ func TestAgesOfTheDriver(t *testing.T) {
 		"the driver of the kernel":      func(d *models.AMDDriver) { d.Version = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			usual := simulated(t, "mi300x8")
-			m := simulated(t, "mi300x8", func(inv *models.Inventory) { change(&inv.AMDDriver) })
+			m := simulated(t, "mi300x8", two, func(inv *models.Inventory) { change(&inv.AMDDriver) })
 			for _, g := range usual.gpus() {
 				for _, p := range []gpu.Placement{xcpOf(g.PCIAddress, "cpx", 0), xcpOf(g.PCIAddress, "cpx", 7)} {
 					assert.Equal(t, usual.create(p), m.create(p))

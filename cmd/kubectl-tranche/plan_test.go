@@ -72,7 +72,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 	p, own, err := readPlan(nil, planFile)
 	require.NoError(t, err)
 	k, c := kubefake.New(kube...), clientfake.New(ours...)
-	k.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&k.Fake, "create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(clienttesting.CreateAction)
 		if !ok || a.GetSubresource() != "eviction" {
 			return false, nil, nil
@@ -81,7 +81,7 @@ func newPlanRun(t *testing.T, out *bytes.Buffer, evict func(pod string) error) *
 		assert.Equal(t, []string{metav1.DryRunAll}, eviction.DeleteOptions.DryRun)
 		return true, nil, evict(eviction.Name)
 	})
-	c.PrependReactor("patch", "partitionplans", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&c.Fake, "patch", "partitionplans", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, []string{metav1.DryRunAll}, a.(clienttesting.PatchActionImpl).PatchOptions.DryRun)
 		return true, p.DeepCopy(), nil
 	})
@@ -143,7 +143,7 @@ func TestPlanDryRunWithoutRights(t *testing.T) {
 	r := newPlanRun(t, &out, func(string) error { return forbidden })
 	ours := r.Ours.(*clientfake.Client)
 	refuse := func(verb, resource string, err error) {
-		ours.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+		clientfake.React(&ours.Fake, verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 	}
 	refuse("patch", "partitionplans", forbidden)
 	require.NoError(t, r.run(t.Context()))

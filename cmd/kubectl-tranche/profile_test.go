@@ -142,13 +142,13 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), profileNamed("cpx"), follows("node-a", "old"))
 	kube := r.Kubernetes.(*fake.Clientset)
-	kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&kube.Fake, "patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})
 	err := r.set(t.Context(), "cpx")
 	require.ErrorContains(t, err, `label node node-a: nodes "node-a" is forbidden`)
 	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile, set the profile there: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profileName":"cpx"}}'`)
-	kube.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&kube.Fake, "get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})
 	err = r.set(t.Context(), "cpx")
@@ -158,11 +158,11 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	kube.ReactionChain = kube.ReactionChain[1:]
 
 	ours := r.Ours.(*clientfake.Client)
-	ours.PrependReactor("list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&ours.Fake, "list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "partitionprofiles"}, "")
 	})
 	require.ErrorContains(t, r.set(t.Context(), "cpx"), "the API server does not serve PartitionProfiles: install the chart")
-	ours.PrependReactor("get", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	clientfake.React(&ours.Fake, "get", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	require.EqualError(t, r.set(t.Context(), ""), "read GPUNode node-a: away")
 	assert.Empty(t, r.labelNow(t))
 }

@@ -41,7 +41,7 @@ func claimIn(namespace, name string) *resourceapi.ResourceClaim {
 
 // forbid refuses to list a resource in the namespaces, "" being all at once.
 func forbid(client *fake.Clientset, resource string, namespaces ...string) {
-	client.PrependReactor("list", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "list", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
 		for _, n := range namespaces {
 			if a.GetNamespace() == n {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
@@ -84,7 +84,7 @@ func TestRead(t *testing.T) {
 				forbid(client, resource, namespaces...)
 			}
 			for resource, err := range test.fails {
-				client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+				clientfake.React(&client.Fake, "list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 			}
 			test.from.connection = connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}
 			in, _, err := test.from.read(t.Context())
@@ -120,7 +120,7 @@ func TestDeviceTaintRules(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, in.Unread[0].Consequence, "the taints that DeviceTaintRules add are not shown")
 
-	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
 	in, _, err = reader{connection: connection{read.Clients{Kubernetes: client, Ours: clientfake.New()}}}.read(t.Context())
@@ -136,7 +136,7 @@ func TestReadsGPUNodes(t *testing.T) {
 	assert.Len(t, in.GPUNodes, 1)
 
 	var answer error
-	ours.PrependReactor("list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
+	clientfake.React(&ours.Fake, "list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
 	of := schema.GroupResource{Group: "tranche.dev", Resource: "gpunodes"}
 	for note, err := range map[string]error{
 		"": apierrors.NewNotFound(of, ""),

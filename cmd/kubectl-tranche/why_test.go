@@ -85,7 +85,7 @@ func TestWhyReadsWhatIsTranslated(t *testing.T) {
 	assert.Empty(t, in.Unread)
 
 	forbid(client, "validatingadmissionpolicybindings", "")
-	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no right")
 	})
 	in, err = reading(client).read(t.Context(), "half")
@@ -104,7 +104,7 @@ func TestWhyReadsRequests(t *testing.T) {
 		require.NoError(t, client.Tracker().Add(p))
 	}
 	lists := 0
-	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		lists++
 		return false, nil, nil
 	})
@@ -159,7 +159,7 @@ func TestWhyWithoutThePod(t *testing.T) {
 	require.ErrorContains(t, err, "there is no namespace team-x")
 
 	client := whyFake()
-	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	clientfake.React(&client.Fake, "get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	_, err = reading(client).read(t.Context(), "p")
 	require.EqualError(t, err, "read pod team-a/p: away")
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
 func owned(o metav1.Object, kind, name string) {
@@ -109,7 +110,7 @@ func TestWhyOwnersWithoutRights(t *testing.T) {
 	assert.Equal(t, []string{"team-a pods", "team-a events", "team-a resourcequotas", "team-a workloads.kueue.x-k8s.io"}, resources)
 	assert.Equal(t, why.Suspended, why.ExplainOwner(in).State)
 
-	client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "nightly", errors.New("no"))
 	})
 	_, err = r.explainOwner(t.Context(), target{why.KindJob, "", "nightly"})

@@ -34,9 +34,9 @@ func (s *steered) other() (second *steered, writes *atomic.Int64) {
 	client.ReactionChain = []clienttesting.Reactor{&clienttesting.SimpleReactor{Verb: "*", Resource: "*", Reaction: clienttesting.ObjectReaction(s.nodes.Tracker)}}
 	client.WatchReactionChain = s.nodes.WatchReactionChain
 	second.nodes = client
-	client.PrependReactor("patch", "gpunodes", second.applyReport)
+	clientfake.React(&client.Fake, "patch", "gpunodes", second.applyReport)
 	for _, verb := range []string{"create", "patch"} {
-		client.PrependReactor(verb, "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		clientfake.React(&client.Fake, verb, "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			writes.Add(1)
 			return false, nil, nil
 		})

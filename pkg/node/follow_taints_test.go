@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -234,7 +235,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s.config.taintsPatience = nodetest.Tick
 	var unreadable atomic.Bool
 	unreadable.Store(true)
-	s.nodes.PrependReactor("*", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&s.nodes.Fake, "*", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return unreadable.Load(), nil, errors.New("no way")
 	})
 	s.nodes.PrependWatchReactor("gpunodes", func(action clienttesting.Action) (bool, watch.Interface, error) {

@@ -107,7 +107,7 @@ func withoutDefinitions() *clientfake.Client {
 // undefine has an API server not know the kinds of Tranche until they are defined.
 func undefine(c *clientfake.Client, defined *atomic.Bool) {
 	notFound := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}}
-	c.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return !defined.Load(), nil, notFound })
+	clientfake.React(&c.Fake, "*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return !defined.Load(), nil, notFound })
 	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return !defined.Load(), nil, notFound })
 }
 

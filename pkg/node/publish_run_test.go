@@ -23,6 +23,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -74,7 +75,7 @@ func TestRepublishAfterKubeletRestart(t *testing.T) {
 func TestPrepareDuringPublication(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	var waits atomic.Bool
-	m.api.PrependReactor("list", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&m.api.Fake, "list", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list, ok := action.(clienttesting.ListActionImpl)
 		driver, _ := list.ListRestrictions.Fields.RequiresExactMatch(resourceapi.ResourceSliceSelectorDriver)
 		if !ok || driver != names.DriverName || list.ListOptions.ResourceVersion != "0" {

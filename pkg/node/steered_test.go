@@ -42,10 +42,10 @@ type steered struct {
 
 func steer(m *machine) *steered {
 	s := &steered{machine: m, nodes: clientfake.New(), written: &writes{}}
-	s.nodes.PrependReactor("patch", "gpunodes", s.applyReport)
+	clientfake.React(&s.nodes.Fake, "patch", "gpunodes", s.applyReport)
 	// The chart lets the plugin list, watch, create and report.
 	for _, verb := range []string{"get", "update", "delete"} {
-		s.nodes.PrependReactor(verb, "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		clientfake.React(&s.nodes.Fake, verb, "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), nodetest.NodeName, errors.New("no RBAC rule"))
 		})
 	}

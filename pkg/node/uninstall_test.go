@@ -18,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/node/kubelet"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -59,7 +60,7 @@ func TestUninstall(t *testing.T) {
 		return node.Labels["nvidia.com/gpu.product"]
 	}
 	var unreachable atomic.Bool
-	m.api.PrependReactor("get", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&m.api.Fake, "get", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return unreachable.Load(), nil, errors.New("no")
 	})
 	for name, prepare := range map[string]func(){

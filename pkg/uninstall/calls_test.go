@@ -53,8 +53,8 @@ func (c *calls) do(t *testing.T, program func(context.Context, Config) error) (m
 	config := configOf(t, client, ours)
 	config.Look = time.Millisecond
 	onDelete(client, withdraw)
-	client.PrependReactor("*", "*", c.react)
-	ours.PrependReactor("*", "*", c.react)
+	clientfake.React(&client.Fake, "*", "*", c.react)
+	clientfake.React(&ours.Fake, "*", "*", c.react)
 	err := program(t.Context(), config)
 	return c.made, err
 }

@@ -28,7 +28,7 @@ import (
 // noDefinitions is an API server that does not know what our objects are.
 func noDefinitions() *clientfake.Client {
 	api := clientfake.New()
-	api.PrependReactor("list", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&api.Fake, "list", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
 	})
 	return api
@@ -170,7 +170,7 @@ func TestSwitchUnderWay(t *testing.T) {
 // What cannot be taken away keeps the plugins there, at work: nobody would do it later.
 func TestLeftoversStay(t *testing.T) {
 	client := kubefake.New(append(leftovers(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin"}})...)
-	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
 	nodes := clientfake.New(gpuNode("node-a", v1beta1.Idle))
@@ -185,7 +185,7 @@ func TestLeftoversStay(t *testing.T) {
 func TestNodeChangesMeanwhile(t *testing.T) {
 	client := kubefake.New(leftovers()...)
 	tries := 0
-	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		tries++
 		if tries == 1 {
 			return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "node-a", errors.New("changed"))
@@ -235,7 +235,7 @@ func TestTemplatesOfAmountsAreDeleted(t *testing.T) {
 	assert.Equal(t, "mine", left.Items[0].Name)
 	assert.Equal(t, "tranche-gpu", left.Items[1].Name)
 
-	client.PrependReactor("list", "resourceclaimtemplates", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "list", "resourceclaimtemplates", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
 	})
 	require.ErrorContains(t, c.deleteTemplates(t.Context()), "list resourceclaimtemplates.resource.k8s.io")

@@ -38,7 +38,7 @@ func metadataOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client, o
 		slicesKind: "ResourceSlice", templatesKind: "ResourceClaimTemplate", podsKind: "Pod",
 		gpuNodesKind: "GPUNode", profilesKind: v1beta1.ProfileKind, plansKind: "PartitionPlan", mapsKind: v1beta1.MapKind,
 	}
-	all.PrependReactor("*", "*", func(action k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&all.Fake, "*", "*", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		resource := action.GetResource()
 		kind, known := kinds[resource]
 		if !known {

@@ -73,7 +73,7 @@ func TestRemove(t *testing.T) {
 // A tool that keeps the objects as they were in its source is named.
 func TestRemoveIsUndone(t *testing.T) {
 	client := kubefake.New(installed("gpus", "tranche-kubelet-plugin"))
-	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+	clientfake.React(&client.Fake, "delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
 	c := byHand(t, client, &bytes.Buffer{})
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestCheck(t *testing.T) {
 	definition.Annotations = map[string]string{keepAnnotation: "keep"}
 	objects := metadataOf(t, client, ours, other, definition,
 		object("resource.k8s.io/v1", "DeviceClass", "a"), object("resource.k8s.io/v1", "DeviceClass", "b"))
-	objects.PrependReactor("list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&objects.Fake, "list", "podmonitors", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "podmonitors"}, "")
 	})
 	var out bytes.Buffer
@@ -146,7 +146,7 @@ No pod holds a GPU and no GPU is being changed: release mine in gpus can be unin
 	assert.Contains(t, report.Found, Found{Resource: "partitionprofiles.tranche.dev", CreatedFrom: names.CreatedFromChart, Count: 1})
 
 	var answer error
-	objects.PrependReactor("list", definitions, func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&objects.Fake, "list", definitions, func(k8stesting.Action) (bool, runtime.Object, error) {
 		if answer != nil {
 			return true, nil, answer
 		}

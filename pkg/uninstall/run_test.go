@@ -94,7 +94,7 @@ func configOf(t *testing.T, client *fake.Clientset, ours *clientfake.Client) Con
 
 // onDelete has something happen when the DaemonSet is deleted.
 func onDelete(client *fake.Clientset, happens func(*fake.Clientset)) {
-	client.PrependReactor("delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "delete", "daemonsets", func(k8stesting.Action) (bool, runtime.Object, error) {
 		happens(client)
 		return false, nil, nil
 	})

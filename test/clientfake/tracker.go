@@ -23,8 +23,16 @@ func Complete(of clienttesting.ObjectTracker) clienttesting.ObjectTracker {
 // Serve has a fake client of client-go answer with a complete tracker.
 func Serve(c *clienttesting.Fake, of clienttesting.ObjectTracker) {
 	complete := Complete(of)
-	c.PrependReactor("*", "*", clienttesting.ObjectReaction(complete))
+	React(c, "*", "*", clienttesting.ObjectReaction(complete))
 	c.PrependWatchReactor("*", WatchReaction(complete))
+}
+
+// React puts a reaction before the others, also while the client is used, which the method of
+// client-go's Fake cannot do.
+func React(c *clienttesting.Fake, verb, resource string, reaction clienttesting.ReactionFunc) {
+	c.Lock()
+	defer c.Unlock()
+	c.ReactionChain = append([]clienttesting.Reactor{&clienttesting.SimpleReactor{Verb: verb, Resource: resource, Reaction: reaction}}, c.ReactionChain...)
 }
 
 // WatchReaction answers watches with what the tracker has.

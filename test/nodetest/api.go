@@ -39,7 +39,7 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node-uid"}}
 	client, objectsOf := newClientset(append(objects, node))
 	var version atomic.Int64
-	client.PrependReactor("*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
 			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
 				slice.ResourceVersion = fmt.Sprint(version.Add(1))
@@ -51,11 +51,11 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 		return false, nil, nil
 	})
 	// What is only tried is not kept.
-	client.PrependReactor("create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(k8stesting.CreateActionImpl)
 		return ok && len(create.CreateOptions.DryRun) > 0, create.Object, nil
 	})
-	client.PrependReactor("list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		found, err := objectsOf.List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
 		if err != nil {
 			return true, nil, err

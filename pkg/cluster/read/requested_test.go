@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/kubefake"
 )
 
@@ -39,7 +40,7 @@ func TestRequested(t *testing.T) {
 				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "pod"}, Spec: corev1.PodSpec{
 					NodeName: "node-a", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: compute("142")}}},
 				}})
-			k.PrependReactor("list", test.forbidden, func(clienttesting.Action) (bool, runtime.Object, error) {
+			clientfake.React(&k.Fake, "list", test.forbidden, func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: test.forbidden}, "", errors.New("no"))
 			})
 			got, unread := Clients{Kubernetes: k}.Requested(t.Context(), "node-a")

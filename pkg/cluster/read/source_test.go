@@ -39,7 +39,7 @@ func TestSources(t *testing.T) {
 		return true, nil, errors.New("away")
 	}
 	api.AddReactor("list", "*", answer)
-	ours.PrependReactor("list", "*", answer)
+	clientfake.React(&ours.Fake, "list", "*", answer)
 	from := Clients{api, ours}
 	for resource, example := range map[string]runtime.Object{
 		"gpunodes": &v1beta1.GPUNode{}, "partitionplans": &v1beta1.PartitionPlan{}, "partitionprofiles": &v1beta1.PartitionProfile{},

@@ -15,6 +15,8 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/test/clientfake"
 )
 
 // kmm is the operator with these NodeModulesConfigs.
@@ -94,7 +96,7 @@ func TestAPIServerThatRefuses(t *testing.T) {
 		"delete": (*KMM).Load,
 	} {
 		k, client := kmm(t, config("node-a", "{moduleName: amdgpu}"))
-		client.PrependReactor(verb, "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
+		clientfake.React(&client.Fake, verb, "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(resource, "node-a", errors.New("no"))
 		})
 		err := call(k, t.Context())
@@ -107,7 +109,7 @@ func TestAPIServerThatRefuses(t *testing.T) {
 func TestReloadByKMM(t *testing.T) {
 	h, m := newHost(t)
 	k, client := kmm(t, config("node-a", "{moduleName: amdgpu}"))
-	client.PrependReactor("delete", "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&client.Fake, "delete", "nodemodulesconfigs", func(clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, absent, h.is(), "first it is unloaded")
 		h.set(live) // the operator's worker
 		return false, nil, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/nodetest/rig"
@@ -234,7 +235,7 @@ func TestFirstTaints(t *testing.T) {
 		ID: "d", ReservedDevices: []string{rig.GPU1}, DeadlineTime: metav1.NewMicroTime(time.Now().Add(time.Hour)),
 	}}
 	var answer error
-	w.nodes.PrependReactor("list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&w.nodes.Fake, "list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &v1beta1.GPUNodeList{Items: []v1beta1.GPUNode{
 			{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: "9"}},
 			{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName, ResourceVersion: "5"}, Status: status},
@@ -277,7 +278,7 @@ func TestTaintsAreConfirmed(t *testing.T) {
 		}
 		return nil
 	})
-	w.rig.API.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return lists != nil, nil, lists })
+	clientfake.React(&w.rig.API.Fake, "list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return lists != nil, nil, lists })
 	lists = errors.New("no answer")
 	first, second := v1beta1.PublishedTaints{SwitchID: "1", TaintGeneration: 1}, v1beta1.PublishedTaints{SwitchID: "1", TaintGeneration: 2}
 	w.Publisher.SetSwitchTaints(w.rig.Context, publisher.SwitchTaints{By: first, Value: "p", GPUs: []string{rig.GPU0}})

@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/nodetest/rig"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
@@ -106,7 +107,7 @@ func TestGPUNodeIsCreated(t *testing.T) {
 	require.NotEmpty(t, w.rig.Taints())
 	require.NoError(t, w.informer.GetStore().Replace(nil, ""))
 	var answer error
-	w.nodes.PrependReactor("create", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return answer != nil, nil, answer })
+	clientfake.React(&w.nodes.Fake, "create", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return answer != nil, nil, answer })
 	answer = errors.New("no CRD")
 	w.step(w.rig.Context)
 	assert.NotEmpty(t, w.rig.Taints(), "it may be there")

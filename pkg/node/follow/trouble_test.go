@@ -199,7 +199,7 @@ func TestWriteReport(t *testing.T) {
 	nodes := clientfake.New()
 	var patch clienttesting.PatchAction
 	var answer error
-	nodes.PrependReactor("patch", "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&nodes.Fake, "patch", "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch = action.(clienttesting.PatchAction)
 		return true, &v1beta1.GPUNode{}, answer
 	})

@@ -38,7 +38,7 @@ func newWorld(t *testing.T, model string) *world {
 	r := rig.New(t, model)
 	r.Publish()
 	w := &world{t: t, rig: r, nodes: clientfake.New()}
-	w.nodes.PrependReactor("patch", "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&w.nodes.Fake, "patch", "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if w.refuse != nil {
 			return true, nil, w.refuse
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -114,7 +115,7 @@ func TestDetectFeatures(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, features{consumable: true, taints: true}, found)
 
-	api.PrependReactor("create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&api.Fake, "create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no way")
 	})
 	_, err = keptFeatures(t.Context(), api, nodetest.NodeName)

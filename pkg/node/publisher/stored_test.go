@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -44,7 +45,7 @@ func sliceOf(name, node, driver string) *resourceapi.ResourceSlice {
 func TestWithdraw(t *testing.T) {
 	api := nodetest.NewAPI(sliceOf("one", nodetest.NodeName, names.DriverName), sliceOf("gone", nodetest.NodeName, names.DriverName), sliceOf("stuck", nodetest.NodeName, names.DriverName),
 		sliceOf("two", nodetest.NodeName, names.DriverName), sliceOf("other-node", "node-b", names.DriverName), sliceOf("other-driver", nodetest.NodeName, "gpu.example.com"))
-	api.PrependReactor("delete", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&api.Fake, "delete", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		deletion := action.(clienttesting.DeleteActionImpl)
 		assert.EqualValues(t, deletion.Name, *deletion.DeleteOptions.Preconditions.UID, "another one can have its name")
 		switch deletion.Name {
@@ -63,7 +64,7 @@ func TestWithdraw(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{"stuck", "gone", "other-node", "other-driver"}, left)
-	api.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	clientfake.React(&api.Fake, "list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	require.EqualError(t, Withdraw(t.Context(), api, nodetest.NodeName), "list the ResourceSlices of node node-a: away")
 }
 
@@ -217,7 +218,7 @@ func TestKeptTaints(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.KeepTaints(t.Context()))
 	assert.Equal(t, map[string]string{gpu1: "switching=cpx", mig1: "switching=cpx"}, p.taintsByDevice())
-	p.api.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	clientfake.React(&p.api.Fake, "list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	require.Error(t, p.KeepTaints(t.Context()))
 	assert.Len(t, p.taintsByDevice(), 2)
 }

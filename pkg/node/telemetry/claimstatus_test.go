@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -42,7 +43,7 @@ func TestClaimStatusesAreOrdered(t *testing.T) {
 	c := nodetest.Allocate(t, api, "a", mig0)
 	started, release := make(chan struct{}), make(chan struct{})
 	var writes, underWay atomic.Int32
-	api.PrependReactor("patch", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&api.Fake, "patch", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
 		assert.EqualValues(t, 1, underWay.Add(1), "one write at a time")
 		defer underWay.Add(-1)
 		if writes.Add(1) == 1 {

@@ -219,7 +219,7 @@ func refuse(kube *fake.Clientset, resource string, namespaces ...string) {
 		}
 		return false, nil, nil
 	}
-	kube.PrependReactor("list", resource, react)
+	clientfake.React(&kube.Fake, "list", resource, react)
 	kube.PrependWatchReactor(resource, func(a clienttesting.Action) (bool, watch.Interface, error) {
 		done, _, err := react(a)
 		return done, nil, err

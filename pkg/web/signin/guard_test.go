@@ -23,6 +23,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/web"
 	"github.com/tranche-dev/tranche/pkg/web/live"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/page/invent"
 )
@@ -40,7 +41,7 @@ func newCluster(may ...string) *cluster {
 	for _, m := range may {
 		c.may[m] = true
 	}
-	c.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&c.Fake, "create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		c.reviews.Add(1)
 		if c.failReview.Load() {
 			return true, nil, errors.New("no answer")
@@ -53,7 +54,7 @@ func newCluster(may ...string) *cluster {
 		}
 		return true, r, nil
 	})
-	c.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	clientfake.React(&c.Fake, "create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		c.questions.Add(1)
 		if c.failAsk.Load() {
 			return true, nil, errors.New("no answer")

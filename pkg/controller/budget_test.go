@@ -246,6 +246,12 @@ func TestADecisionHoldsUpNoNode(t *testing.T) {
 	<-decided
 }
 
+// A switch ends though somebody has deleted the Node: nothing of it is left to remove.
+func TestANodeThatIsGoneIsReleased(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.r.release(t.Context(), "gone", &v1beta1.Switch{}))
+}
+
 func TestMonitoringThatMayBePaused(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": names.PausedValue, "x": "true"}, keys))

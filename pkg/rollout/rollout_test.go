@@ -170,6 +170,7 @@ func TestCanaryThatFailsStopsThePlan(t *testing.T) {
 	assert.Equal(t, names.ReasonTooManyFailures, f.progressing())
 	assert.Equal(t, []v1beta1.PlanNode{{NodeName: "node-00", Reason: names.ReasonHardwareFailed, Message: "no"}}, f.plan.Status.FailedNodes)
 	assert.True(t, f.is(names.ConditionStopped))
+	assert.Contains(t, f.events, names.EventPlanStopped)
 	assert.False(t, f.is(names.ConditionPaused))
 	// It tries again, and nobody has said that the plan goes on.
 	f.node("node-00").State = v1beta1.Planning

@@ -221,6 +221,26 @@ func TestThousandsOfAmounts(t *testing.T) {
 	require.Contains(t, w.templates(), "tranche-memory-1509mi")
 }
 
+// Where others need room, the templates that were used last are kept.
+func TestLongestUnusedFirst(t *testing.T) {
+	w := newWorld(t, "kai")
+	const older, newer = "tranche-memory-2mi", "tranche-memory-1mi"
+	for _, name := range []string{older, newer} {
+		pod := w.pod("first", naming(name))
+		w.reconcile()
+		require.NoError(t, w.r.Client.Delete(t.Context(), pod))
+		w.reconcile()
+		w.clock.SetTime(w.clock.Now().Add(keepUnused / 3))
+	}
+	for i := range mostTemplates - 1 {
+		w.pod(fmt.Sprint("pod-", i), naming(fmt.Sprintf("tranche-memory-%dmi", 1000+i)))
+	}
+	w.reconcile()
+	require.Len(t, w.templates(), mostTemplates)
+	require.NotContains(t, w.templates(), older)
+	require.Contains(t, w.templates(), newer)
+}
+
 // Templates that a tenant's finalizer keeps leave no room for others, however often pods change
 // what they ask for.
 func TestTemplatesThatAreKeptCount(t *testing.T) {

@@ -49,6 +49,14 @@ func TestHelmValues(t *testing.T) {
 			require.ErrorContains(t, err, "(line ", "an error has a line of the file")
 		})
 	}
+	for depth, found := range map[int]bool{deepestValues - 4: true, deepestValues: false} {
+		text := plugin
+		for range depth {
+			text = "subchart:\n" + indented("  ", text)
+		}
+		documents, _ := Read("f", []byte(text))
+		require.Equal(t, found, len(documents) > 0, "below %d subcharts", depth)
+	}
 	for _, text := range []string{"other: {config: {map: {a: b}}}\n", flux + "    a: b\n", argo + "      values: 'a: [b'\n", strings.Repeat("a: {", 3000) + strings.Repeat("}", 3000)} {
 		_, err := Read("f", []byte(text))
 		require.ErrorContains(t, err, "files are below migManager.config.data, devicePlugin.config.data and config.map")

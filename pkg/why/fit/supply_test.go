@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 )
 
@@ -17,5 +20,19 @@ func TestSupplyText(t *testing.T) {
 		"it asks for 5 devices at once, and the node has 4 in total": {Choice: demand.Choice{Count: 5}, places: 4, free: 4, most: 4},
 	} {
 		assert.Equal(t, want, (&Model{}).supplyText(&corev1.Node{}, &s, s.verdict(false)))
+	}
+}
+
+// Of several limits, the text has the one that lets most through.
+func TestLargestLimit(t *testing.T) {
+	withMemory := func(q string) *cluster.Device {
+		return &cluster.Device{Device: &resourceapi.Device{Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse(q)}}}}
+	}
+	for _, order := range [][]string{{"24Gi", "80Gi", "40Gi"}, {"80Gi", "24Gi"}, {"24Gi", "80Gi"}} {
+		s := supply{Choice: demand.Choice{Amounts: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("200Gi")}}}
+		for _, q := range order {
+			s.addShare(withMemory(q))
+		}
+		assert.Equal(t, "it asks for 200Gi of memory, and a device has 80Gi of memory for all its shares", s.limit.text, "%v", order)
 	}
 }

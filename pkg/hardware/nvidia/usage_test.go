@@ -164,6 +164,23 @@ func TestUsageWithoutOneValue(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrLost)
 }
 
+// A driver that lists no process at all says that each did nothing; one that does not tell says nothing.
+func TestProcessesWithoutSample(t *testing.T) {
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""))
+	address := m.GPUs()[0].PCIAddress
+	for answer, known := range map[nvml.Return]bool{nvml.ERROR_NOT_FOUND: true, nvml.ERROR_INSUFFICIENT_SIZE: true, nvml.ERROR_NOT_SUPPORTED: false, nvml.ERROR_NO_PERMISSION: false} {
+		m.SetFaults(nvdriver.Faults{
+			Processes: []nvdriver.Process{{GPU: address, PID: 11}},
+			Calls:     []nvdriver.CallFault{{Call: "GetProcessUtilization", GPU: address, Error: nvdriver.Return(answer)}},
+		})
+		u := m.usage(address)
+		require.Len(t, u.Processes, 1)
+		used, found := u.Processes[0].Measured[gpu.Utilization]
+		assert.Equal(t, known, found, nvml.ErrorString(answer))
+		assert.Zero(t, used)
+	}
+}
+
 func has(u gpu.Usage, measure gpu.Measure) bool {
 	_, known := u.Measured[measure]
 	return known

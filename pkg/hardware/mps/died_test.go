@@ -101,6 +101,9 @@ func TestUnreadablePID(t *testing.T) {
 	require.ErrorContains(t, s.Stop(within(t), "gpu"), unknown)
 	require.DirExists(t, f.pipe())
 	require.False(t, daemon.hasEnded())
+	unlock, err := f.lock(within(t))
+	require.NoError(t, err, "whoever comes next does not wait")
+	unlock()
 
 	require.NoError(t, os.Remove(f.path("pid")))
 	require.NoError(t, os.Rename(f.path("away"), f.path("pid")))

@@ -92,9 +92,10 @@ func (c *Catalog) leastOf(ctx context.Context, ch *choice) Amount {
 	if answer, ok := c.answers.Get(string(key)); ok {
 		return answer.(Amount) //nolint:forcetypeassert // has no others
 	}
-	for _, s := range selectors {
-		if s.CEL != nil {
-			c.selectors.GetOrCompile(s.CEL.Expression) // this takes longer than all evaluations of most selectors
+	// To compile most selectors takes longer than to evaluate them for all devices.
+	for began, i := time.Now(), 0; i < len(selectors) && time.Since(began) < longest; i++ {
+		if s := selectors[i].CEL; s != nil {
+			c.selectors.GetOrCompile(s.Expression)
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, longest)
@@ -107,8 +108,8 @@ func (c *Catalog) leastOf(ctx context.Context, ch *choice) Amount {
 	return answer
 }
 
-// longest is how long it may take to evaluate the selectors of a request for all devices, since
-// tenants write them.
+// longest is how long it may take to compile the selectors of a request, and to evaluate them for all
+// devices, since tenants write them.
 const longest = time.Second
 
 func (c *Catalog) search(ctx context.Context, ch *choice, selectors []resourceapi.DeviceSelector) Amount {

@@ -178,6 +178,8 @@ func (k *Kernel) sleep(d time.Duration) {
 
 // current is the tree of now.
 func (k *Kernel) current() (*tree, error) {
+	// First the faults, because a restart changes the state before it removes faults.
+	faults, faultsID := k.faults.Read()
 	st, stateID, err := k.store.ReadID()
 	if err != nil {
 		return nil, err
@@ -185,7 +187,6 @@ func (k *Kernel) current() (*tree, error) {
 	if st == nil {
 		return nil, errNoState(k.root)
 	}
-	faults, faultsID := k.faults.Read()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.last == nil || k.stateID != stateID || k.faultsID != faultsID {

@@ -43,7 +43,7 @@ type MoveAdvice struct {
 func (p *Planner) impossible(ctx context.Context, pod *corev1.Pod) *Refusal {
 	waiting, refusal := p.waiting(ctx, pod)
 	if refusal != nil {
-		return nil //nolint:nilerr // it is about something else
+		return nil //nolint:nilerr // Plan has said so
 	}
 	d := demand.Of(demand.Input{Pod: pod, Classes: p.in.Classes, Storage: p.storageOf(pod)})
 	d.Unallocated = waiting.claims
@@ -54,7 +54,7 @@ func (p *Planner) impossible(ctx context.Context, pod *corev1.Pod) *Refusal {
 	if ctx.Err() != nil || slices.ContainsFunc(nodes, func(n fit.Node) bool {
 		return n.Verdict != fit.Lacking && n.Verdict != fit.Never && n.Verdict != fit.Excluded
 	}) {
-		return nil //nolint:nilerr // then the search says so
+		return nil //nolint:nilerr // the refusal of Plan stands
 	}
 	return refuse(Impossible, "No move makes room for pod %s: %s.", waiting, fit.Summary(nodes))
 }

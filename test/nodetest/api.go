@@ -39,16 +39,12 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, UID: "node-uid"}}
 	client, objectsOf := newClientset(append(objects, node))
 	var version atomic.Int64
-	clientfake.React(&client.Fake, "*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
-			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
-				slice.ResourceVersion = fmt.Sprint(version.Add(1))
-				if slice.Name == "" {
-					slice.Name = slice.GenerateName + slice.ResourceVersion
-				}
-			}
+	OnSliceWrite(client, func(slice *resourceapi.ResourceSlice) error {
+		slice.ResourceVersion = fmt.Sprint(version.Add(1))
+		if slice.Name == "" {
+			slice.Name = slice.GenerateName + slice.ResourceVersion
 		}
-		return false, nil, nil
+		return nil
 	})
 	// What is only tried is not kept.
 	clientfake.React(&client.Fake, "create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {

@@ -168,14 +168,14 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 # The kubelet's calls meet each other, and all that the plugin looks at and publishes meanwhile.
 RACE  = ./pkg/node/... ./pkg/claim ./pkg/claim/ledger ./pkg/cdi
 # GPUs are read and changed side by side, and a call that hangs is left behind.
-RACE += ./pkg/hardware/amd/... ./pkg/hardware ./pkg/hardware/mps ./pkg/hardware/nvidia/... ./pkg/partition
+RACE += ./pkg/hardware/amd/... ./pkg/hardware ./pkg/hardware/mps ./pkg/hardware/nvidia/...
 # Requests meet what follows the API server.
 RACE += ./pkg/serve
-# `make nightly` runs all packages with the race detector. These start goroutines, too, but a fault
-# takes no GPU from anybody: pages and commands, readers of figures, and simulated machines, which
-# RACE calls.
+# `make nightly` runs all packages with the race detector. These start goroutines, too. A fault of
+# pages, commands and readers of figures takes no GPU from anybody. Simulated machines and
+# pkg/partition are called by tests of RACE; tests of pkg/partition itself mostly crash it, step by step.
 RACE_AT_NIGHT  = ./pkg/web/... ./pkg/usage ./cmd/kubectl-tranche ./cmd/tranche-web
-RACE_AT_NIGHT += ./pkg/hardware/kmod ./test/simulator/...
+RACE_AT_NIGHT += ./test/simulator/... ./pkg/hardware/kmod ./pkg/partition
 
 # Their tests start clusters in their own process, and need the programs of Kubernetes.
 LAB = ./test/lab ./test/e2e
@@ -183,9 +183,9 @@ LAB = ./test/lab ./test/e2e
 # What only measures Tranche: their tests run in `make nightly`, before the measurements.
 MEASURING = ./test/bench ./test/figures ./test/mutate ./test/packing/... ./test/scale
 
-# Debugging information takes half of the time to link, collecting garbage a tenth of the time to
-# compile. `make verify` vets.
-TEST = GOGC=400 $(GO) test -vet=off -ldflags=-w
+# Debugging information and symbols take half of the time to link, collecting garbage a tenth of the
+# time to compile. `make verify` vets.
+TEST = GOGC=400 $(GO) test -vet=off -ldflags=-s
 
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no real cluster

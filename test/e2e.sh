@@ -64,8 +64,8 @@ record() {
 command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 ||
   echo "LEFT OUT: the web page in a browser. chromium could not be installed."
 make --no-print-directory cluster-parts image
-go test -c -vet=off -ldflags=-w -o build/e2e.test ./test/e2e
-(cd test/browser && go test -c -vet=off -ldflags=-w -o ../../build/browser.test .)
+go test -c -vet=off -ldflags=-s -o build/e2e.test ./test/e2e
+(cd test/browser && go test -c -vet=off -ldflags=-s -o ../../build/browser.test .)
 for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do # what an earlier run may have left
   [ ! -d "$dir" ] || bin/cluster down --dir "$dir" >/dev/null
 done

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -190,13 +191,30 @@ func TestServerThatRefuses(t *testing.T) {
 }
 
 func TestStartKeepsThem(t *testing.T) {
-	s := newProfileServer(t)
-	s.file(0, "a", "2")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.Start(ctx) }()
-	require.Eventually(t, func() bool { return len(s.replicas()) == 1 }, time.Minute, time.Millisecond)
-	cancel()
-	require.NoError(t, <-done)
-	assert.True(t, s.NeedLeaderElection())
+	synctest.Test(t, func(t *testing.T) {
+		s := newProfileServer(t)
+		s.file(0, "a", "2")
+		s.fail["a"] = errors.New("refused")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Start(ctx) }()
+		synctest.Wait()
+		clear(s.fail)
+		time.Sleep(profilesRetry - time.Millisecond)
+		synctest.Wait()
+		assert.Empty(t, s.replicas())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		assert.Len(t, s.replicas(), 1)
+		s.file(0, "b", "2")
+		time.Sleep(profilesInterval - time.Millisecond)
+		synctest.Wait()
+		assert.Len(t, s.replicas(), 1)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		assert.Len(t, s.replicas(), 2)
+		cancel()
+		require.NoError(t, <-done)
+		assert.True(t, s.NeedLeaderElection())
+	})
 }

@@ -20,6 +20,9 @@ func TestTheTimeIsThatOfTheAPIServer(t *testing.T) {
 	ask := func(lasts time.Duration) {
 		answer := c.Wrap(transport(func(*http.Request) *http.Response {
 			local.Step(lasts)
+			if date.IsZero() {
+				return &http.Response{}
+			}
 			return &http.Response{Header: http.Header{"Date": {date.Format(http.TimeFormat)}}}
 		}))
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost", nil)
@@ -38,6 +41,10 @@ func TestTheTimeIsThatOfTheAPIServer(t *testing.T) {
 	before := c.Now()
 	ask(0)
 	assert.Equal(t, before, c.Now(), "it does not jump with every answer")
+	assert.Equal(t, time.Minute, c.Since(before.Add(-time.Minute)))
+	date = time.Time{}
+	ask(0)
+	assert.Equal(t, before, c.Now(), "an answer without a time")
 	date = local.Now()
 	ask(0)
 	assert.Equal(t, local.Now(), c.Now())

@@ -211,6 +211,19 @@ func TestRefusals(t *testing.T) {
 				p.Labels = map[string]string{names.LabelDefragmentation: names.ValueTrue}
 			})(f, w)
 		}, defrag.Options{}, "", ""},
+		"of Tranche itself": {func(f *fleet, _ string) {
+			f.in.Classes[0].Annotations = map[string]string{names.AnnotationSystemNamespace: team}
+		}, defrag.Options{}, defrag.NotMovable, "it is in a system namespace"},
+		"waits with an extended resource": {waiting(func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = nil
+			request(corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+seven), "1")(p)
+		}), defrag.Options{}, "", ""},
+		"of a device plugin": {pods(request(corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+one), "1")), defrag.Options{}, defrag.NotMovable, "a device plugin serves its extended resources"},
+		"has an extended resource": {pods(func(p *corev1.Pod) {
+			p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: *p.Status.ResourceClaimStatuses[0].ResourceClaimName}
+			p.Spec.ResourceClaims = nil
+			request(corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+one), "1")(p)
+		}), defrag.Options{}, "", ""},
 		"terminating": {pods(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), defrag.Options{}, defrag.NotMovable, "being deleted"},
 		"finished":    {pods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), defrag.Options{}, defrag.NotMovable, "it is not running"},
 		"away from others": {pods(func(p *corev1.Pod) {

@@ -77,11 +77,8 @@ func isName(text string) bool {
 	}) < 0
 }
 
-// Limits of what the runtime passes on and the kernel answers, in bytes.
-const (
-	maxState  = 4 << 20
-	maxGroups = 64 << 10
-)
+// maxState limits what the runtime passes on, in bytes.
+const maxState = 4 << 20
 
 // processOf reads the process of a container from its state (OCI runtime specification, "State").
 func processOf(state io.Reader) (int, error) {

@@ -47,12 +47,7 @@ func Run(ctx context.Context, args []string, state io.Reader, proc string) error
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
-	if err != nil {
-		return fmt.Errorf("find the container's control group: %w", err)
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxGroups))
+	content, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return fmt.Errorf("find the container's control group: %w", err)
 	}

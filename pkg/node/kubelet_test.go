@@ -71,7 +71,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Parallel() // each has folders of its own, and they mostly wait
 	dir := memory.SocketDir(t)
 	m := &machine{t: t, api: api, config: &Config{
-		LookInterval: 100 * time.Millisecond,
+		LookInterval: 200 * time.Millisecond,
 		NodeName:     nodetest.NodeName,
 		KubeletDir:   filepath.Join(dir, "kubelet"),
 		CDIDir:       filepath.Join(dir, "cdi"),

@@ -184,7 +184,7 @@ func blocksOf(profile string) (map[string][]cover.ProfileBlock, error) {
 func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Duration, profile string) (took time.Duration, passed bool, err error) {
 	program := filepath.Join(c.folder, "tests")
 	defer os.Remove(program)
-	build := []string{"go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", program}
+	build := []string{"go", "test", "-c", "-vet=off", "-ldflags=-s", "-o", program}
 	run := []string{program, "-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
 	if profile != "" {
 		build = append(build, "-coverpkg="+strings.Join(r.toBreak, ","))

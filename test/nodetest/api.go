@@ -187,7 +187,7 @@ const (
 	// Patience is how long a condition may take on a busy machine.
 	Patience = 3 * time.Minute
 	// Tick is the time between two looks.
-	Tick = 20 * time.Millisecond
+	Tick = 40 * time.Millisecond
 )
 
 // Allocate puts a claim into the API server as the scheduler leaves it.

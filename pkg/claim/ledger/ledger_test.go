@@ -68,15 +68,23 @@ func TestLedgerKeepsRecords(t *testing.T) {
 // What a caller does with a record does not change the ledger's.
 func TestLedgerRecordsAreCopies(t *testing.T) {
 	l, _ := open(t, t.TempDir())
-	r := record("a")
+	shared := func() Record {
+		r := record("a")
+		r.Devices[0].Amount, r.Devices[0].Before = &gpu.Amount{Memory: 1}, &gpu.Settings{ComputeMode: gpu.ComputeDefault}
+		return r
+	}
+	change := func(r Record) {
+		r.Devices[0].UUID, r.Pods[0].Name = "x", "x"
+		r.Devices[0].Amount.Memory, r.Devices[0].Before.ComputeMode = 2, gpu.ComputeExclusive
+	}
+	r := shared()
 	require.NoError(t, l.Put(r))
-	r.Devices[0].UUID, r.Pods[0].Name = "x", "x"
+	change(r)
 	got, _ := l.Get("a")
-	got.Devices[0].UUID, got.Pods[0].Name = "y", "y"
-	listed := l.List()
-	listed[0].Devices[0].UUID, listed[0].Pods[0].Name = "z", "z"
+	change(got)
+	change(l.List()[0])
 	got, _ = l.Get("a")
-	assert.Equal(t, record("a"), got)
+	assert.Equal(t, shared(), got)
 }
 
 func TestOpenSetsBrokenFilesAside(t *testing.T) {
@@ -215,4 +223,9 @@ func TestRecordsOnAGPU(t *testing.T) {
 	assert.Empty(t, l.On(nil))
 	assert.Equal(t, both.Devices[1:], l.DevicesOn("0000:02:00.0"))
 	assert.ElementsMatch(t, []types.UID{"a", "b"}, uids(InUse(l.List())))
+
+	monitor := record("d")
+	monitor.Devices[0].Admin = true
+	one, two := both.Devices[0].Placement, both.Devices[1].Placement
+	assert.Equal(t, map[string][]gpu.Placement{one.GPU: {one, one}, two.GPU: {two}}, Held([]Record{record("a"), both, released, monitor}))
 }

@@ -112,6 +112,9 @@ func TestNewerVersionThatCannotBeUsed(t *testing.T) {
 			require.NoError(t, l.CheckClaim("b"))
 			require.ErrorAs(t, l.CheckGPUs([]string{"0000:02:00.0", "0000:01:00.0"}), &newer)
 			require.NoError(t, l.CheckGPUs([]string{"0000:02:00.0"}))
+			require.ErrorAs(t, l.Check("a", nil), &newer)
+			require.ErrorAs(t, l.Check("b", []string{"0000:01:00.0"}), &newer)
+			require.NoError(t, l.Check("b", []string{"0000:02:00.0"}))
 
 			require.NoError(t, os.Remove(path))
 			refreshed, err := l.readAll()

@@ -196,14 +196,17 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"taken":                     {labels: labels{mig: "All_1g"}, there: "mig-parted.all-1g", problem: names.ReasonConfigMapInvalid, says: "PartitionProfile mig-parted.all-1g exists without the label tranche.dev/created-from=ConfigMap", reports: []string{mig}},
 		"shared":                    {labels: labels{sharing: "four"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, .yaml":             {labels: labels{sharing: "four.yaml"}, want: "device-plugin.four", from: sharing + "=four"},
-		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", which does not exist; existing ones: four, none`},
+		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", which does not exist; existing ones: bad, four, none`},
+		"shared, bad":               {labels: labels{sharing: "bad"}, problem: names.ReasonConfigMapInvalid, says: "ConfigMap gpu-operator/slices key bad"},
+		"shared, no ConfigMap":      {labels: labels{sharing: "four"}, config: &Config{Projects: map[Project]ConfigMap{DevicePlugin: {Name: "gone"}}}, problem: names.ReasonConfigMapInvalid, says: "ConfigMap /gone does not exist"},
+		"shared, empty ConfigMap":   {labels: labels{sharing: "four"}, config: &Config{Projects: map[Project]ConfigMap{DevicePlugin: {Name: "empty"}}}},
 		"shared, and a spec":        {labels: labels{sharing: "four"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "b"},
 		"shared, and a plan":        {labels: labels{sharing: "four"}, planned: true},
 		"shared, and ours":          {labels: labels{sharing: "four", ours: "a"}, want: "a", from: ours + "=a"},
 		"shared, and mig-parted":    {labels: labels{sharing: "four", mig: "All_1g"}, want: "mig-parted.all-1g.device-plugin.four", from: mig + "=All_1g," + sharing + "=four", reports: []string{mig}},
 		"shared, and Kaiwo":         {labels: labels{sharing: "four", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: kaiwo + "=cpx," + enabled + "=true"},
 		"without the label":         {config: &Config{Projects: allProjects.Projects, DefaultConfig: "four"}, want: "device-plugin.four", from: sharing + "=four"},
-		"no such default":           {config: &Config{Projects: allProjects.Projects, DefaultConfig: "five"}, problem: names.ReasonConfigMapInvalid, says: `the default configuration of the device plugin is "five", which does not exist; existing ones: four, none`},
+		"no such default":           {config: &Config{Projects: allProjects.Projects, DefaultConfig: "five"}, problem: names.ReasonConfigMapInvalid, says: `the default configuration of the device plugin is "five", which does not exist; existing ones: bad, four, none`},
 		"control plane":             {labels: labels{rollout.ControlPlaneLabel: "", mig: "All_1g", dcm: "b", sharing: "four"}, ruler: names.ReasonSpecHolds, says: "so the label nvidia.com/mig.config=All_1g and the label dcm.amd.com/gpu-config-profile=b is ignored"},
 		"control plane, the same":   {labels: labels{rollout.ControlPlaneLabel: "", ours: "spx"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
 		"control plane, Kaiwo's no": {labels: labels{rollout.ControlPlaneLabel: "", enabled: "false"}, spec: v1beta1.GPUNodeSpec{ProfileName: "spx"}, want: "spx"},
@@ -215,7 +218,8 @@ func TestPrecedenceOfLabels(t *testing.T) {
 			}
 			objects := []client.Object{
 				nodeWith(nil), gpuNodeOf(tt.spec),
-				configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four.yaml": four, "none": "version: v1"}),
+				configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four.yaml": four, "none": "version: v1", "bad": "sharing: ["}),
+				configMapOf(ConfigMap{Name: "empty"}, nil),
 			}
 			for _, one := range strings.Fields(tt.there) {
 				objects = append(objects, profileNamed(one))
@@ -343,9 +347,15 @@ func TestAReplacedProfileIsReported(t *testing.T) {
 
 // Nothing is written because of an outdated cache, or for a Node that is gone.
 func TestOutdatedLabels(t *testing.T) {
-	p := newPlace(t, Config{}, nodeWith(map[string]string{ours: "new"}), gpuNodeOf(v1beta1.GPUNodeSpec{ProfileName: "new"}))
+	p := newPlace(t, Config{}, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}))
 	g := p.gpuNode()
-	_, err := p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
+	written, _ := p.adopt(map[string]string{ours: "new"}, false)
+	writes := p.writes
+	_, err := p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "new"}), false)
+	require.NoError(t, err)
+	assert.Equal(t, writes, p.writes, "the label is followed already")
+	assert.Equal(t, written, g)
+	_, err = p.Adopt(t.Context(), g, nodeWith(map[string]string{ours: "old"}), false)
 	require.NoError(t, err)
 	assert.Equal(t, "new", p.gpuNode().Spec.ProfileName)
 	require.NoError(t, p.api.Delete(t.Context(), nodeWith(nil)))

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -328,9 +329,12 @@ func TestNothingIsRememberedOfNamespacesThatAreGone(t *testing.T) {
 	require.NoError(t, w.r.Client.Delete(t.Context(), pod))
 	w.reconcile()
 	require.Empty(t, w.r.told["team"])
+	of := func(namespace string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: "a"} }
+	w.r.unused = map[types.NamespacedName]time.Time{of("team"): {}, of("other"): {}}
 	require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}))
 	w.reconcile()
 	require.NotContains(t, w.r.told, "team")
+	assert.Equal(t, map[types.NamespacedName]time.Time{of("other"): {}}, w.r.unused)
 }
 
 // The cache has what the controller uses of a pod.
@@ -360,15 +364,27 @@ func TestTheCacheKeepsLittle(t *testing.T) {
 			require.NoError(t, err)
 			kept := got.(*corev1.Pod)
 			assert.Equal(t, test.told, claimtemplate.Ignored(kept))
+			assert.True(t, concerns(kept))
 			assert.Equal(t, len(namedBy([]corev1.Pod{*p})), len(namedBy([]corev1.Pod{*kept})))
 			assert.Equal(t, map[string]string{"gpu-fraction": ""}, kept.Annotations)
 			assert.Empty(t, kept.Labels)
 			assert.Empty(t, kept.Spec.Containers)
 		})
 	}
-	same, err := trimPod("a tombstone")
+	assert.False(t, concerns(&corev1.Pod{}))
+	assert.True(t, concerns(&corev1.Pod{Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{}}}}))
+	labels := map[string]string{names.LabelTranslate: names.TranslateKAI, names.LabelRequestGPUResources: names.ValueTrue}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "1", ResourceVersion: "2", Labels: labels, DeletionTimestamp: &metav1.Time{}}}
+	full := namespace.DeepCopy()
+	full.Labels["another"], full.Annotations = "label", map[string]string{"much": "text"}
+	trimmed, err := trimNamespace(full)
 	require.NoError(t, err)
-	assert.Equal(t, "a tombstone", same)
+	assert.Equal(t, namespace, trimmed)
+	for _, trim := range []toolscache.TransformFunc{trimPod, trimNamespace} {
+		same, err := trim("a tombstone")
+		require.NoError(t, err)
+		assert.Equal(t, "a tombstone", same)
+	}
 }
 
 // What cannot be read or written is tried again.

@@ -184,8 +184,8 @@ func TestWaitsForReplacements(t *testing.T) {
 	assert.Contains(t, w.attempt("node-1").Message, "has no node after 5m0s, so no more pods are evicted")
 }
 
-// An evicted pod holds its device until it has ended, also if its replacement runs.
-func TestWaitsForTheEndOfPods(t *testing.T) {
+// twoMovesOneLate has a pod that was evicted and does not end. Its replacement runs.
+func twoMovesOneLate(t *testing.T) (*world, *corev1.Pod) {
 	w := twoMoves(t, func(w *world) { w.keepsEvicted = true })
 	pod := w.get(w.evicted[0])
 	pod.Finalizers = []string{"example.com/slow"}
@@ -193,6 +193,19 @@ func TestWaitsForTheEndOfPods(t *testing.T) {
 	require.NoError(t, w.api.Delete(t.Context(), pod))
 	require.True(t, w.bind(w.pod(small, ""), "node-0"))
 	require.True(t, w.pass(time.Second))
+	return w, pod
+}
+
+func TestPodThatDoesNotEnd(t *testing.T) {
+	w, pod := twoMovesOneLate(t)
+	require.False(t, w.pass(replaceTimeout))
+	assert.Contains(t, w.attempt("node-1").Message, pod.Name+" was evicted and still holds its devices after 5m0s; see kubectl describe pod -n "+team)
+	assert.Len(t, w.evicted, 1)
+}
+
+// An evicted pod holds its device until it has ended, also if its replacement runs.
+func TestWaitsForTheEndOfPods(t *testing.T) {
+	w, pod := twoMovesOneLate(t)
 	require.True(t, w.pass(time.Second))
 	assert.Len(t, w.evicted, 1, "the first one still holds its device")
 

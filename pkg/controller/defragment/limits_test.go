@@ -224,6 +224,30 @@ func TestNeededClaims(t *testing.T) {
 	assert.False(t, needed.claim(&nic))
 }
 
+// A plan needs what the scheduler looks at.
+func TestTrimmedPods(t *testing.T) {
+	resources := corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": {}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1", Labels: map[string]string{"a": "b"}},
+		Spec: corev1.PodSpec{
+			NodeName:       "node-0",
+			Containers:     []corev1.Container{{Name: "main", Resources: resources, Ports: []corev1.ContainerPort{{HostPort: 80}}}},
+			InitContainers: []corev1.Container{{Name: "beside", Resources: resources, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}},
+		},
+		Status: corev1.PodStatus{
+			ContainerStatuses:     []corev1.ContainerStatus{{Name: "main", Resources: &resources, AllocatedResources: resources.Requests}},
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "beside", Resources: &resources}},
+		},
+	}
+	full := pod.DeepCopy()
+	full.Annotations, full.ManagedFields = map[string]string{"much": "text"}, []metav1.ManagedFieldsEntry{{}}
+	full.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A"}}
+	full.Status.ContainerStatuses[0].ImageID = "image"
+	full.Spec.EphemeralContainers = []corev1.EphemeralContainer{{}}
+	full.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{}}
+	assert.Equal(t, pod, trimPod(full))
+}
+
 func TestEachPage(t *testing.T) {
 	w := newWorld(t)
 	reader := interceptor.NewClient(w.api, interceptor.Funcs{

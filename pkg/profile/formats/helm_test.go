@@ -49,7 +49,7 @@ func TestHelmValues(t *testing.T) {
 			require.ErrorContains(t, err, "(line ", "an error has a line of the file")
 		})
 	}
-	for depth, found := range map[int]bool{deepestValues - 4: true, deepestValues: false} {
+	for depth, found := range map[int]bool{19: true, 20: false} {
 		text := plugin
 		for range depth {
 			text = "subchart:\n" + indented("  ", text)

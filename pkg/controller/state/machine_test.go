@@ -85,6 +85,7 @@ func TestEveryEdge(t *testing.T) {
 		"draining, gone when it was too late":      {node: inState(v1beta1.Draining), facts: after(long), state: v1beta1.Applying},
 		"draining, gone but not tainted":           {node: inState(v1beta1.Draining), facts: after(soon, without), state: v1beta1.Draining},
 		"draining, too late":                       {node: inState(v1beta1.Draining), facts: after(10*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultNotApplied},
+		"draining, not forced yet":                 {node: inState(v1beta1.Draining, force), facts: after(soon, held), state: v1beta1.Draining, evict: true},
 		"draining, too late, forced":               {node: inState(v1beta1.Draining, force), facts: after(10*time.Minute, held), state: v1beta1.Draining, evict: true, force: true},
 		"draining, too late for force":             {node: inState(v1beta1.Draining, force), facts: after(15*time.Minute, held), state: v1beta1.Failed, reason: names.ReasonDrainDeadline, result: v1beta1.ResultNotApplied},
 		"draining, something else is wanted":       {node: inState(v1beta1.Draining), facts: after(soon, held, wants("newer")), state: v1beta1.Planning, reason: names.ReasonSuperseded, result: v1beta1.ResultNotApplied},

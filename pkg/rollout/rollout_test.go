@@ -313,10 +313,55 @@ func TestTopologyAndOrder(t *testing.T) {
 	f.arrive().decide()
 	assert.Equal(t, []string{"node-01", "node-04"}, f.admitted())
 
+	f = newFleet(t, 4, v1beta1.RolloutStrategy{Order: v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "wave"}})
+	f.nodes[2].Labels, f.nodes[3].Labels = map[string]string{"wave": "b"}, map[string]string{"wave": "a"}
+	for _, next := range []string{"node-03", "node-02", "node-00", "node-01"} {
+		assert.Equal(t, []string{next}, f.decide().admitted(), "in the order of words, those without one last")
+		f.arrive()
+	}
+
 	f = newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.nodes[0].Held, f.nodes[1].Held, f.nodes[2].Held = 3, 1, 1
 	f.nodes[1].Free, f.nodes[2].Free = 2, 6
 	assert.Equal(t, []string{"node-02"}, f.decide().admitted(), "emptiest first")
+}
+
+// An undo needs the last revision that was complete, however old it is.
+func TestHistory(t *testing.T) {
+	f := newFleet(t, 1, v1beta1.RolloutStrategy{})
+	revisions := func() (all []int64) {
+		for _, r := range f.plan.Status.History {
+			all = append(all, r.Revision)
+		}
+		return all
+	}
+	f.decide().arrive().decide()
+	require.NotNil(t, f.plan.Status.History[0].CompletionTime)
+	for i := range 7 {
+		f.profile = version(fmt.Sprint(i + 2))
+		f.decide()
+	}
+	assert.Equal(t, []int64{8, 7, 6, 5, 4, 1}, revisions())
+	f.arrive().decide()
+	for i := range 7 {
+		f.profile = version(fmt.Sprint(i + 9))
+		f.decide().arrive().decide()
+	}
+	assert.Equal(t, []int64{15, 14, 13, 12, 11, 10}, revisions())
+}
+
+func TestParseLimit(t *testing.T) {
+	for limit, want := range map[string]string{"1": "", "100": "", "5%": "", "100%": "", "0": "give 1 or more, or 1% to 100%", "0%": "give 1", "101%": "give 1", "few": "give 1", "": "give 1"} {
+		got, err := rollout.ParseLimit(limit, 1)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, limit, got.String())
+	}
+	_, err := rollout.ParseLimit("0%", 0)
+	require.NoError(t, err)
 }
 
 func TestWhoDoesNotCount(t *testing.T) {

@@ -144,36 +144,10 @@ func TestUnscheduled(t *testing.T) {
 			w.Refused("0/2 nodes are available: 1 node(s) had volume node affinity conflict, 1 cannot allocate all claims.")
 			return w
 		}},
-		// The plugin there is older, or writes no resources.
-		"requests-nothing-to-request": {why.NoRoom, func(t *testing.T) *pending.World { return requesting(newWorld(t).TwoNodes()) }},
-		// A kubelet has set it to zero, or other GPUs are gone.
-		"requests-too-much": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := newWorld(t).TwoNodes()
-			w.In.Nodes[0].Status.Allocatable = pending.Requests("5Gi", "0")
-			return requesting(w)
-		}},
 		"requests-full-by-devices": {why.NoRoom, func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1).Hold("node-a", "team-b", "train", pending.WholeGPU, 1)
 			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")
 			return requesting(w.Requesting("node-a", "team-b", "train-0", pending.Requests("80Gi", "1k")))
-		}},
-		"requests-full-devices-free": {why.NoRoom, func(t *testing.T) *pending.World {
-			w := newWorld(t).Node("node-a", "H100-80GB", 1).Hold("node-a", "team-b", "serve", pending.Small, 1).Hold("node-a", "team-b", "train", pending.Three, 1)
-			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")
-			w.Requesting("node-a", "team-b", "serve-0", pending.Requests("9728Mi", "142")).Requesting("node-a", "team-b", "train-0", pending.Requests("40448Mi", "428"))
-			return requesting(w.Requesting("node-a", "team-c", "gone", pending.Requests("30Gi", "428")).Requesting("node-b", "team-c", "there", pending.Requests("30Gi", "1k")))
-		}},
-		// nvidia.com/gpu was a whole GPU when half was created.
-		"requests-more-than-a-share": {why.NoRoom, func(t *testing.T) *pending.World {
-			fraction := func(amount string) resourceapi.DeviceRequest {
-				return pending.Amounting(pending.FractionShare, "fraction", amount)
-			}
-			w := newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(false))
-			w.HoldShare("node-a", "half", fraction("0.5")).HoldShare("node-a", "quarter", fraction("0.25"))
-			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")
-			w.Requesting("node-a", "team-b", "half", pending.Requests("0", "1k")).Requesting("node-a", "team-b", "quarter", pending.Requests("0", "250"))
-			w.Pod(fraction("0.25")).Spec.Containers[0].Resources.Requests = pending.Requests("0", "250")
-			return w
 		}},
 		"requests-and-room": {why.RoomNow, func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)

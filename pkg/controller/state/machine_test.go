@@ -217,6 +217,13 @@ func TestAnAppliedProfileComesFromElsewhere(t *testing.T) {
 	assert.Equal(t, "Plan p", string(status.Applied.Source)+" "+status.Applied.PlanName)
 }
 
+func TestWhatIsDesired(t *testing.T) {
+	for reason, want := range map[string]string{names.ReasonPaused: "old", names.ReasonControlPlaneNotNamed: "old", names.ReasonProfileNotFound: "new"} {
+		step := next(inState(v1beta1.Idle), after(time.Second, keeps(reason)))
+		assert.Equal(t, want, step.Status.Desired.ProfileName, reason)
+	}
+}
+
 func TestRetriesBecomeRarer(t *testing.T) {
 	var waits []time.Duration
 	for attempt := int32(1); attempt <= 8; attempt++ {
@@ -237,6 +244,11 @@ func TestATryThatFollowsAFailureIsCounted(t *testing.T) {
 
 	step = m.Next(n, after(time.Second, wants("newer")))
 	assert.Equal(t, int32(1), step.Status.Switch.Attempt)
+
+	n = inState(v1beta1.Planning, retryAt(time.Minute), answers(v1beta1.Planning, v1beta1.TaskRefused, "", "no 9g"))
+	step = m.Next(n, after(time.Second))
+	assert.Nil(t, step.Status.Switch.RetryTime, "another try would be refused, too")
+	assert.Zero(t, step.Wake)
 }
 
 func TestAPolicyThatChangesCountsAtOnce(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -240,6 +241,22 @@ func TestEventsOfClaims(t *testing.T) {
 	a.stopped = nil
 	a.HandleError(a.rig.Context, kubeletplugin.ErrRecoverable, "sync")
 	require.NoError(t, a.stopped)
+}
+
+// The kubelet tells only its log why a claim cannot be released.
+func TestReleaseThatFails(t *testing.T) {
+	t.Parallel()
+	a := newAnswering(t)
+	one := nodetest.Allocate(t, a.rig.API, "a", small)
+	require.NoError(t, a.prepares(one).Err)
+	files, err := filepath.Glob(filepath.Join(a.rig.CDIDir, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.Remove(files[0]))
+	require.NoError(t, os.MkdirAll(filepath.Join(files[0], "in-the-way"), 0o700))
+	require.ErrorContains(t, a.releases(one), "release claim team/claim-a: ")
+	nodetest.AwaitEventOn(t, a.rig.API, "Pod", "pod-a", names.EventReleaseFailed, "The GPU of claim claim-a cannot be released, which is retried: ")
+	assert.Equal(t, []string{"a", "a"}, a.prepared)
 }
 
 // The end of the plugin waits for calls of the kubelet.

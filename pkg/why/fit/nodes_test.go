@@ -245,12 +245,77 @@ func TestNodes(t *testing.T) {
 			}
 			return w
 		},
+		// The plugin there is older, or writes no resources.
+		"requests-nothing-to-request": func(t *testing.T) *pending.World { return requesting(newWorld(t).TwoNodes()) },
+		// A kubelet has set it to zero, or other GPUs are gone.
+		"requests-too-much": func(t *testing.T) *pending.World {
+			w := newWorld(t).TwoNodes()
+			w.In.Nodes[0].Status.Allocatable = pending.Requests("5Gi", "0")
+			return requesting(w)
+		},
+		// nvidia.com/gpu was a whole GPU when half was created.
+		"requests-more-than-a-share": func(t *testing.T) *pending.World {
+			fraction := func(amount string) resourceapi.DeviceRequest {
+				return pending.Amounting(pending.FractionShare, "fraction", amount)
+			}
+			w := newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(false))
+			w.HoldShare("node-a", "half", fraction("0.5")).HoldShare("node-a", "quarter", fraction("0.25"))
+			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")
+			w.Requesting("node-a", "team-b", "half", pending.Requests("0", "1k")).Requesting("node-a", "team-b", "quarter", pending.Requests("0", "250"))
+			w.Pod(fraction("0.25")).Spec.Containers[0].Resources.Requests = pending.Requests("0", "250")
+			return w
+		},
+		"requests-full-devices-free": func(t *testing.T) *pending.World {
+			w := newWorld(t).Node("node-a", "H100-80GB", 1).Hold("node-a", "team-b", "serve", pending.Small, 1).Hold("node-a", "team-b", "train", pending.Three, 1)
+			w.In.Nodes[0].Status.Allocatable = pending.Requests("80Gi", "1k")
+			w.Requesting("node-a", "team-b", "serve-0", pending.Requests("9728Mi", "142")).Requesting("node-a", "team-b", "train-0", pending.Requests("40448Mi", "428"))
+			return requesting(w.Requesting("node-a", "team-c", "gone", pending.Requests("30Gi", "428")).Requesting("node-b", "team-c", "there", pending.Requests("30Gi", "1k")))
+		},
+		"volume-and-claim-elsewhere": func(t *testing.T) *pending.World {
+			w := newWorld(t).TwoNodes()
+			w.Pod(pending.Request("gpu", pending.Small))
+			w.Placed("node-a").Spec.NodeName = ""
+			w.In.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			w.In.Storage.Claims = []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "data", Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+			}}
+			w.In.Storage.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}, Spec: corev1.PersistentVolumeSpec{
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}},
+				}}}},
+			}}}
+			return w
+		},
+		"selectors": func(t *testing.T) *pending.World {
+			w := newWorld(t).TwoNodes().Node("node-c", "A100-80GB", 1).Node("node-d", "L4-24GB", 1).Node("node-e", "H200-141GB", 1)
+			const nvidiaGPU, gpu = "gpu-nvidia.tranche.dev", `device.attributes["gpu.tranche.dev"]`
+			r := func(name, class string, expressions ...string) resourceapi.DeviceRequest {
+				r := pending.Request(name, class)
+				for _, e := range expressions {
+					r.Exactly.Selectors = append(r.Exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: e}})
+				}
+				return r
+			}
+			w.Pod(
+				r("large", nvidiaGPU, gpu+`.vendor == "nvidia"`, `device.capacity["gpu.tranche.dev"].memory.compareTo(quantity("500Gi")) >= 0`),
+				r("product", nvidiaGPU, gpu+`.productName == "H100"`), r("version", nvidiaGPU, gpu+`.driverVersion.isGreaterThan(semver("999.0.0"))`),
+				r("number", pending.Small, gpu+`.placementStart > 7`),
+			)
+			return w
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			requireNodes(t, name, world(t))
 		})
 	}
+}
+
+// requesting adds a pod that requests what its claim holds.
+func requesting(w *pending.World) *pending.World {
+	w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = pending.Requests("9728Mi", "142")
+	return w
 }
 
 // linked adds a pod with a claim for two GPUs that are linked.

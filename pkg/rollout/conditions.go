@@ -106,7 +106,7 @@ func (e *evaluation) describe() {
 func (e *evaluation) progress() (moves bool, reason, message string) {
 	s := &e.Status
 	c := &s.NodeCounts
-	have := fmt.Sprintf("step %d of %d: %d of %s %s revision %d", s.CurrentStep, s.StepCount, c.Updated, text.Count(e.tally.eligible(), "node"), has(e.tally.eligible()), ptr.Deref(s.TargetRevision, 0))
+	have := fmt.Sprintf("step %d of %d: %d of %s revision %d", s.CurrentStep, s.StepCount, c.Updated, nodesHave(e.tally.eligible()), ptr.Deref(s.TargetRevision, 0))
 	over := e.target() != nil && s.StepReachedTime != nil && e.current().last && !e.Now.Before(s.StepReachedTime.Add(e.current().soak))
 	switch {
 	case e.Invalid != "":
@@ -121,7 +121,7 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 	case e.Profile == nil && !e.undoing():
 		return false, names.ReasonProfileNotFound, fmt.Sprintf("PartitionProfile %s does not exist, so the nodes keep what they have", e.Spec.ProfileName)
 	case Stopped(&e.Status):
-		return false, names.ReasonTooManyFailures, e.stoppedText()
+		return false, names.ReasonTooManyFailures, fmt.Sprintf("%s; after the repair, kubectl tranche rollout resume %s goes on", e.stoppedText(), e.Name)
 	case e.Spec.Paused:
 		return false, names.ReasonPaused, "spec.paused is true; " + have
 	case e.tally.eligible() == 0:
@@ -145,17 +145,17 @@ func (e *evaluation) progress() (moves bool, reason, message string) {
 	case c.Waiting+c.Switching > 0:
 		return true, names.ReasonRollingOut, have
 	}
-	return false, names.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now: %d are set aside, %d are not ready", have, c.SetAside, c.NotReady)
+	return false, names.ReasonBlocked, fmt.Sprintf("%s; the others cannot be switched now (failed: %d, set aside: %d, not ready: %d)", have, c.Failed, c.SetAside, c.NotReady)
 }
 
 // clock formats a time that can be days away.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-func has(n int) string {
+func nodesHave(n int) string {
 	if n == 1 {
-		return "has"
+		return "1 node has"
 	}
-	return "have"
+	return fmt.Sprintf("%d nodes have", n)
 }
 
 func (e *evaluation) nextWindow() string {

@@ -160,14 +160,18 @@ func (e *evaluation) stop() bool {
 	return true
 }
 
+// stoppedText says why the plan has stopped. Nodes that have failed may have succeeded since.
 func (e *evaluation) stoppedText() string {
 	var names []string
 	for i := range listed(e.tally.failed) {
 		f := &e.tally.failed[i]
 		names = append(names, f.NodeName+": "+f.Reason)
 	}
-	return fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d (%s)",
-		text.Count(e.tally.failures, "node"), *e.Status.TargetRevision, e.tally.limit, text.List(names, 5))
+	said := fmt.Sprintf("%s failed with revision %d, and maxFailures allows %d", text.Count(int(e.Status.Stopped.FailedNodeCount), "node"), e.Status.Stopped.Revision, e.tally.limit)
+	if len(names) > 0 {
+		said += " (" + text.List(names, 5) + ")"
+	}
+	return said
 }
 
 // resolve resolves the steps. An undo has only one.
@@ -220,7 +224,7 @@ func (e *evaluation) advance() {
 			at := metav1.NewTime(e.Now)
 			s.StepReachedTime = &at
 			if !now.last {
-				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %d nodes have revision %d", s.CurrentStep, s.StepCount, e.tally.counts.Updated, *s.TargetRevision)
+				e.event(corev1.EventTypeNormal, names.EventPlanStep, "Step %d of %d: %s revision %d", s.CurrentStep, s.StepCount, nodesHave(int(e.tally.counts.Updated)), *s.TargetRevision)
 			}
 		}
 		if until := s.StepReachedTime.Add(now.soak); e.Now.Before(until) {
@@ -265,7 +269,7 @@ func (e *evaluation) complete() {
 	at := metav1.NewTime(e.Now)
 	r.CompletionTime = &at
 	e.count() // Trouble does not count any more.
-	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %d nodes have revision %d", e.tally.counts.Updated, e.tally.eligible(), r.Revision)
+	e.event(corev1.EventTypeNormal, names.EventPlanComplete, "%d of %s revision %d", e.tally.counts.Updated, nodesHave(e.tally.eligible()), r.Revision)
 }
 
 // look finds out whether nodes may start now.

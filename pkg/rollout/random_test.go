@@ -140,6 +140,7 @@ func TestNoMoreNodesThanMayAreOutside(t *testing.T) {
 		if seed%2 == 1 {
 			s.plan.Spec.Strategy.OnFailure = v1beta1.OnFailureUndo
 		}
+		s.story = nil
 		for range 400 {
 			if s.rand.IntN(12) == 0 {
 				s.happens()
@@ -165,6 +166,7 @@ func TestEveryPlanEnds(t *testing.T) {
 	for seed := range uint64(40) {
 		s := &storm{rand: rand.New(rand.NewPCG(seed, 5)), damaged: map[string]bool{}}
 		s.fleet = newFleet(t, 9, v1beta1.RolloutStrategy{MaxUnavailable: intOrPercent("2"), MaxFailures: intstr.FromInt32(1), Steps: steps(3*time.Second, "1", "4")})
+		s.story = nil
 		for range 100 {
 			if s.rand.IntN(8) == 0 {
 				s.happens()

@@ -3,6 +3,9 @@ package rollout_test
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
@@ -29,10 +33,24 @@ type fleet struct {
 	now     time.Time
 	last    rollout.Decision
 	events  []string
+	// story is what people see, all of which a golden file has. Nil: nobody looks.
+	story *strings.Builder
 }
 
+// stories are those of the fleets of a test, by its name.
+var stories sync.Map
+
 func newFleet(t *testing.T, nodes int, strategy v1beta1.RolloutStrategy) *fleet {
-	f := &fleet{t: t, now: noon, plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1")}
+	story, known := stories.LoadOrStore(t.Name(), &strings.Builder{})
+	f := &fleet{t: t, now: noon, plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1"), story: story.(*strings.Builder)}
+	if !known {
+		t.Cleanup(func() {
+			stories.Delete(t.Name())
+			if f.story != nil && f.story.Len() > 0 {
+				golden.Equal(t, filepath.Join("testdata", strings.ReplaceAll(t.Name(), "/", "-")+".txt"), f.story.String())
+			}
+		})
+	}
 	f.plan.Spec = v1beta1.PartitionPlanSpec{ProfileName: "x", Strategy: strategy}
 	for i := range nodes {
 		f.nodes = append(f.nodes, &rollout.Node{Name: fmt.Sprintf("node-%02d", i), State: v1beta1.Idle, Ready: true,
@@ -55,12 +73,31 @@ func (f *fleet) decide() *fleet {
 	}
 	f.plan.Status = f.last.Status
 	f.writes(f.last.Admitted)
+	f.tell()
 	again := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
 	second := again.Decide()
 	require.Equal(f.t, f.last.Admitted, second.Admitted, "decided twice, the same")
 	require.Empty(f.t, second.Events)
 	require.Equal(f.t, f.last.Status, second.Status)
 	return f
+}
+
+// tell adds a decision to the story.
+func (f *fleet) tell() {
+	if f.story == nil {
+		return
+	}
+	fmt.Fprintf(f.story, "%s: %s may start", f.now.Format(time.TimeOnly), cmp.Or(strings.Join(f.admitted(), " "), "nobody"))
+	if wake := f.last.Wake; !wake.IsZero() {
+		fmt.Fprintf(f.story, ", next at %s", wake.Format(time.TimeOnly))
+	}
+	fmt.Fprintf(f.story, "\n  %+v\n", f.last.Status.NodeCounts)
+	for _, c := range f.last.Status.Conditions {
+		fmt.Fprintf(f.story, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	for _, e := range f.last.Events {
+		fmt.Fprintf(f.story, "  %s %s: %s\n", e.Type, e.Reason, e.Note)
+	}
 }
 
 // writes writes into the nodes what was decided.

@@ -57,8 +57,8 @@ func TestWhatTheConditionsSay(t *testing.T) {
 			names.ConditionRolloutPending, true, "Stopped", "others failed"},
 		"another system": {inState(v1beta1.Idle, owned), after(time.Second, wants("old")), names.ConditionConflicted, true, names.ReasonOtherSystem,
 			"other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager runs here"},
-		"idle": {inState(v1beta1.Idle), after(time.Second, wants("old")), names.ConditionSwitching, false, "Idle", "no switch is in progress"},
-		"failed": {failed(func(*v1beta1.Switch) {}), after(time.Second), names.ConditionSwitching, false, "Failed", "no switch is in progress"},
+		"idle":                       {inState(v1beta1.Idle), after(time.Second, wants("old")), names.ConditionSwitching, false, "Idle", "no switch is in progress"},
+		"failed":                     {failed(func(*v1beta1.Switch) {}), after(time.Second), names.ConditionSwitching, false, "Failed", "no switch is in progress"},
 		"tainted, one is in the way": {inState(v1beta1.Tainted), after(time.Second, blocks("1")), names.ConditionSwitching, true, "Tainted", "keeps new pods off " + gpuA + "; no pod was evicted, because these cannot be: pod team/1: a budget; until 12:01:00 UTC at the latest, then it is canceled and the GPUs stay as they are"},
 		"draining": {inState(v1beta1.Draining, func(n *v1beta1.GPUNode) { n.Status.Switch.Withhold, n.Status.Switch.NodeTaintRequired = true, true }), after(time.Second, held, without), names.ConditionSwitching, true, "Draining",
 			"evicts pods from " + gpuA + ", and taints the node, because device taints would not keep all new pods off, whose free devices are not published, because a claim tolerates their taint: " +

@@ -1,6 +1,10 @@
 package state
 
 import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +17,14 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 func TestEveryEdge(t *testing.T) {
 	force := policy(func(p *v1beta1.SwitchPolicy) { p.AfterDeadline = v1beta1.Force })
 	reboot := policy(func(p *v1beta1.SwitchPolicy) { p.Reboot = v1beta1.RebootIfRequired })
 	const soon, minute, long = 2 * time.Second, time.Minute, time.Hour
-	for name, tt := range map[string]struct {
+	edges := map[string]struct {
 		node   *v1beta1.GPUNode
 		facts  *Facts
 		state  v1beta1.State
@@ -142,7 +147,9 @@ func TestEveryEdge(t *testing.T) {
 		"blocked, all can leave":                   {node: inState(v1beta1.Failed, blockedBy("u1", "u2")), facts: after(soon, blocks()), state: v1beta1.Planning},
 		"blocked, all can leave, too early":        {node: inState(v1beta1.Failed, blockedBy("u1"), retryAt(minute)), facts: after(soon, blocks()), state: v1beta1.Failed, reason: names.ReasonDrainBlocked},
 		"blocked, something else is wanted":        {node: inState(v1beta1.Failed, blockedBy("u1")), facts: after(soon, wants("newer")), state: v1beta1.Planning},
-	} {
+	}
+	var told []string
+	for name, tt := range edges {
 		t.Run(name, func(t *testing.T) {
 			if tt.node.Status.Switch != nil && name != "failed, another policy" {
 				asPolicy(tt.node)(tt.facts)
@@ -172,8 +179,40 @@ func TestEveryEdge(t *testing.T) {
 			assert.Equal(t, tt.reason, reason)
 			assert.Equal(t, tt.result, result)
 			checkShape(t, &step)
+			told = append(told, name+"\n"+seen(t, &step))
 		})
 	}
+	if slices.Sort(told); len(told) == len(edges) { // not one of them only
+		golden.Equal(t, filepath.Join("testdata", "edges.txt"), strings.Join(told, ""))
+	}
+}
+
+// seen returns what people and plugins see of a step.
+func seen(t *testing.T, step *Step) string {
+	t.Helper()
+	var all strings.Builder
+	clock := func(at time.Time) string { return at.Format("Jan _2 15:04:05.000") }
+	if sw := step.Status.Switch.DeepCopy(); sw != nil {
+		if sw.ID != "1" {
+			sw.ID = "another"
+		}
+		sw.Policy = v1beta1.SwitchPolicy{}
+		data, err := json.Marshal(sw)
+		require.NoError(t, err)
+		fmt.Fprintf(&all, "  %s\n", data)
+	}
+	if step.Record != nil {
+		fmt.Fprintf(&all, "  record: %s %s\n", step.Record.Result, step.Record.Message)
+	}
+	if !step.Wake.IsZero() {
+		fmt.Fprintf(&all, "  wakes: %s\n", clock(step.Wake))
+	}
+	for _, c := range step.Status.Conditions {
+		if c.Reason != names.ReasonNone {
+			fmt.Fprintf(&all, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return all.String()
 }
 
 // checkShape checks what holds in every state.

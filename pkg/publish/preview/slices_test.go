@@ -107,7 +107,11 @@ func TestProfileThatDoesNotFit(t *testing.T) {
 	_, err := preview.Slices(preview.Node{
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
-	assert.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
+	require.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
+	_, err = preview.Slices(preview.Node{
+		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: MI300X}]"), Profile: profileOf(t, "{sharing: {strategy: MPS}}"),
+	})
+	assert.ErrorContains(t, err, "which only NVIDIA's GPUs support")
 }
 
 // A static partition is published at its position, also where claims are not offered one.

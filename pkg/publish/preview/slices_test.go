@@ -108,10 +108,10 @@ func TestProfileThatDoesNotFit(t *testing.T) {
 		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: L4-24GB}]"), Profile: profileOf(t, "{mig: {profiles: [1g]}}"),
 	})
 	require.ErrorContains(t, err, "NVIDIA L4 does not support MIG")
-	_, err = preview.Slices(preview.Node{
-		Name: "node", Inventory: inventoryOf(t, "gpus: [{model: MI300X}]"), Profile: profileOf(t, "{sharing: {strategy: MPS}}"),
-	})
-	assert.ErrorContains(t, err, "which only NVIDIA's GPUs support")
+	twice := inventoryOf(t, "gpus: [{model: L4-24GB}, {model: L4-24GB}]")
+	twice.GPUs[1].PCI = twice.GPUs[0].PCI
+	_, err = preview.Slices(preview.Node{Name: "node", Inventory: twice})
+	assert.ErrorContains(t, err, "another GPU has the same name")
 }
 
 // A static partition is published at its position, also where claims are not offered one.

@@ -438,6 +438,18 @@ func (f *fleet) is(condition string) bool {
 	return meta.IsStatusConditionTrue(f.plan.Status.Conditions, condition)
 }
 
+// A plan is decided again when the first of its nodes has to be looked at.
+func TestWhenTheNextDecisionIs(t *testing.T) {
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{}).decide()
+	require.Zero(t, f.last.Wake)
+	for i, after := range []time.Duration{0, 2 * time.Hour, time.Hour, 3 * time.Hour} {
+		if after > 0 {
+			f.nodes[i].Wake = noon.Add(after)
+		}
+	}
+	assert.Equal(t, noon.Add(time.Hour), f.decide().last.Wake)
+}
+
 func TestNothingToDo(t *testing.T) {
 	f := newFleet(t, 0, v1beta1.RolloutStrategy{}).decide()
 	assert.Equal(t, names.ReasonNoNodes, f.progressing())

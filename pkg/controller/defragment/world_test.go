@@ -2,8 +2,11 @@ package defragment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +32,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/calls"
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
 
@@ -64,6 +68,9 @@ type world struct {
 	// listed has what was listed from the API server.
 	listed []string
 	made   int
+	// attempts are those that people have seen, by node, and story has them all.
+	attempts map[string]string
+	story    strings.Builder
 }
 
 func newWorld(t *testing.T) *world {
@@ -77,7 +84,13 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(2e9, 0)), events: events.NewFakeRecorder(100), grants: map[string]*allocator.Grant{},
+		attempts: map[string]string{},
 	}
+	t.Cleanup(func() {
+		if len(w.attempts) > 0 {
+			golden.Equal(t, filepath.Join("testdata", strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+".txt"), w.story.String())
+		}
+	})
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1beta1.GPUNode{}).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, byNode).
 		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
@@ -349,5 +362,27 @@ func (w *world) pass(d time.Duration) (busy bool) {
 	w.clock.SetTime(w.clock.Now().Add(d))
 	busy, err := w.d.Step(w.t.Context())
 	require.NoError(w.t, err)
+	w.tell(d)
 	return busy
+}
+
+// tell adds the attempts that have changed to the story.
+func (w *world) tell(after time.Duration) {
+	w.t.Helper()
+	fmt.Fprintf(&w.story, "after %s\n", after)
+	var all v1beta1.GPUNodeList
+	require.NoError(w.t, w.api.List(w.t.Context(), &all))
+	for i := range all.Items {
+		a := all.Items[i].Status.Defragmentation
+		if a == nil {
+			continue
+		}
+		a.ID, a.ReservedDevices = "", nil
+		data, err := json.Marshal(a)
+		require.NoError(w.t, err)
+		if name := all.Items[i].Name; w.attempts[name] != string(data) {
+			w.attempts[name] = string(data)
+			fmt.Fprintf(&w.story, "  %s %s\n", name, data)
+		}
+	}
 }

@@ -23,15 +23,12 @@ func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1beta1.GPUNode,
 // lookAtBlockers checks from time to time, by dry runs, which blockers of a failed switch
 // still block it.
 func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) error {
-	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
-	if sw == nil || len(sw.Blockers) == 0 || report == nil {
-		return nil
-	}
 	if !r.blockersDue(gpuNode) {
 		f.LookAgain = r.memory.lookAt(gpuNode.Name)
 		return nil
 	}
 	f.LookAgain = r.memory.looked(gpuNode.Name, r.Clock.Now())
+	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	for i := range sw.Blockers {
 		b := &sw.Blockers[i]
 		if b.Kind == v1beta1.BlockerDevice {

@@ -67,6 +67,11 @@ func TestOrderAndSteps(t *testing.T) {
 	in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromString("100%"))
 	assert.Equal(t, 2, forecast(t, in).Steps)
 
+	in.Plan.Spec.Strategy.Order = v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "wave"}
+	in.Nodes[4].Labels["wave"] = "1"
+	assert.Equal(t, "node-4", forecast(t, in).Nodes[0].Name)
+	in.Plan.Spec.Strategy.Order = v1beta1.NodeOrder{}
+
 	// What has the profile already counts for the steps.
 	in.GPUNodes[0].Status.Applied.Hash = "hash-new"
 	f = forecast(t, in)

@@ -372,8 +372,10 @@ func TestHistory(t *testing.T) {
 		}
 		return all
 	}
+	assert.Empty(t, rollout.NewestHash(f.plan))
 	f.decide().arrive().decide()
 	require.NotNil(t, f.plan.Status.History[0].CompletionTime)
+	assert.Equal(t, []string{"1"}, rollout.NewestHash(f.plan))
 	for i := range 7 {
 		f.profile = version(fmt.Sprint(i + 2))
 		f.decide()

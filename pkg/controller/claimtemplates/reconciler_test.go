@@ -329,7 +329,9 @@ func TestNothingIsRememberedOfNamespacesThatAreGone(t *testing.T) {
 	require.NoError(t, w.r.Client.Delete(t.Context(), pod))
 	w.reconcile()
 	require.Empty(t, w.r.told["team"])
-	of := func(namespace string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: "a"} }
+	of := func(namespace string) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: "a"}
+	}
 	w.r.unused = map[types.NamespacedName]time.Time{of("team"): {}, of("other"): {}}
 	require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}))
 	w.reconcile()

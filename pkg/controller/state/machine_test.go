@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -203,6 +204,10 @@ func seen(t *testing.T, step *Step) string {
 		require.NoError(t, err)
 		fmt.Fprintf(&all, "  %s\n", data)
 	}
+	name := func(p *v1beta1.ProfileSnapshot) string {
+		return ptr.Deref(p, v1beta1.ProfileSnapshot{ProfileName: "none"}).ProfileName
+	}
+	fmt.Fprintf(&all, "  desired: %s, applied: %s\n", name(step.Status.Desired), name(step.Status.Applied))
 	if step.Record != nil {
 		fmt.Fprintf(&all, "  record: %s %s\n", step.Record.Result, step.Record.Message)
 	}

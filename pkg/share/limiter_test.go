@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -22,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/kubefake"
+	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
 // UIDs of pods.
@@ -82,6 +84,7 @@ type limits struct {
 	loadID string
 	events *telemetry.Events
 	api    *fake.Clientset
+	counts *telemetry.Metrics
 }
 
 func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
@@ -103,8 +106,10 @@ func newLimits(t *testing.T, change ...func(*share.LimiterConfig)) *limits {
 			}
 			return nil
 		},
-		Groups: t.TempDir(), OwnPod: own, Events: l.events, Metrics: telemetry.NewMetrics("node-a", func() []ledger.Record { return l.records }),
+		Groups: t.TempDir(), OwnPod: own, Events: l.events,
 	}
+	l.counts = telemetry.NewMetrics("node-a", func() []ledger.Record { return l.records })
+	c.Metrics = l.counts
 	for _, f := range change {
 		f(&c)
 	}
@@ -314,6 +319,10 @@ func TestCheckOfLimits(t *testing.T) {
 		"ShareLimitRestored": "The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0 was set again, because the limit was removed; other programs on the node and resets of the GPU do that",
 		"ShareLimitFailed":   "The memory limit of pod team/3f0f0d6e on GPU gpu-0000-01-00-0, 2048 MiB, is not in force, which is retried: scripted failure",
 	}, l.notes(2))
+	assert.Equal(t, []string{
+		names.MetricReconcileFindings + `{node="node-a",reason="ShareLimitFailed",result="Failed"} 1`,
+		names.MetricReconcileFindings + `{node="node-a",reason="ShareLimitRestored",result="Succeeded"} 1`,
+	}, nodetest.Scrape(t, l.counts.Handler(), names.MetricReconcileFindings))
 
 	l.records = nil
 	l.Check(t.Context())

@@ -1,6 +1,7 @@
 package claimtemplates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,10 +202,7 @@ func (r *Reconciler) removeUnused(ctx context.Context, namespace string, there m
 		idle = append(idle, key)
 	}
 	slices.SortFunc(idle, func(a, b types.NamespacedName) int {
-		if c := r.unused[a].Compare(r.unused[b]); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(r.unused[a].Compare(r.unused[b]), strings.Compare(a.Name, b.Name))
 	})
 	var result reconcile.Result
 	for i, key := range idle {

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -75,10 +76,7 @@ func (u *unprepared) list() []v1beta1.UnpreparedClaim {
 		all = append(all, c.UnpreparedClaim)
 	}
 	slices.SortFunc(all, func(a, b v1beta1.UnpreparedClaim) int {
-		if c := a.FirstFailureTime.Compare(b.FirstFailureTime.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(a.UID, b.UID)
+		return cmp.Or(a.FirstFailureTime.Compare(b.FirstFailureTime.Time), strings.Compare(a.UID, b.UID))
 	})
 	return all[:min(len(all), mostUnprepared)]
 }

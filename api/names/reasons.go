@@ -82,7 +82,7 @@ const (
 	ReasonFallbackNotFound = "FallbackNotFound"
 	// ReasonUndone: the newest revision was undone. Change the profile to continue.
 	ReasonUndone = "Undone"
-	// ReasonBlocked: the remaining nodes are set aside or not ready.
+	// ReasonBlocked: other nodes failed, are set aside or not ready.
 	ReasonBlocked = "Blocked"
 	// ReasonComplete: the nodes that can be switched have the target.
 	ReasonComplete = "Complete"

@@ -58,6 +58,17 @@ func TestGPUsUpdate(t *testing.T) {
 	assert.False(t, publishes(c.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, map[string]gpu.Problem{"": {Message: "dead"}}, nil)))
 	c.MarkPublished("0000:ff:00.0")
 	assert.Len(t, c.List(), 2)
+
+	// A report of the driver counts at once.
+	xid := gpu.Problem{Cause: "xid-79", Message: "XID 79"}
+	assert.Equal(t, []Change{{PCIAddress: "0000:02:00.0", Problem: "XID 79"}}, c.Trouble("0000:02:00.0", xid))
+	assert.Empty(t, c.Trouble("0000:02:00.0", xid))
+	assert.Empty(t, c.Trouble("0000:ff:00.0", xid), "it is not known")
+	g := c.List()[1]
+	assert.True(t, g.Unhealthy())
+	assert.EqualValues(t, "xid-79", g.Cause())
+	c.Remove([]string{"0000:01:00.0"})
+	assert.Equal(t, []GPU{g}, c.List())
 }
 
 // Whatever is published and changes is noticed.
@@ -161,6 +172,8 @@ func TestCauseOfAMissingDeviceChanges(t *testing.T) {
 	changes, _ := c.Update([]gpu.GPU{now}, nil, map[string][]gpu.Placement{address: {held.Placement}})
 	assert.Equal(t, []Change{{PCIAddress: address, Device: device, Problem: "the GPU's memory mode is now NPS4, in which it does not have it"}}, changes)
 	assert.Empty(t, c.SetRemoved(address, []ledger.Device{held}), "it is known")
+	g := c.List()[0]
+	assert.Equal(t, gpu.CauseHeldDevice, g.Cause())
 }
 
 func placementNames(all []gpu.Placement) []string {

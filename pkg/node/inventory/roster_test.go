@@ -71,6 +71,7 @@ func TestRosterKeepsSilentGPUs(t *testing.T) {
 		assert.Empty(t, removed)
 		assert.Equal(t, []gpu.GPU{one, two, three, amd}, c.All())
 		assert.Equal(t, []gpu.GPU{one, three, amd}, c.Answering())
+		assert.Equal(t, []gpu.GPU{two}, c.Silent())
 		assert.True(t, c.Lost(slot2))
 		assert.False(t, c.Lost(slot3))
 		c = newRosterCase(t, path)

@@ -1,6 +1,9 @@
 package telemetry
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -32,6 +37,31 @@ func TestEventsOfOneReason(t *testing.T) {
 	e.Warn(t.Context(), "ForeignPartition", "GPU 2 holds partition y")
 	nodetest.AwaitEvent(t, api, "ForeignPartition", "partition x")
 	nodetest.AwaitEvent(t, api, "ForeignPartition", "partition y")
+}
+
+func TestEvents(t *testing.T) {
+	api, e := newEvents(t)
+	e.GPUHealthy(t.Context(), "gpu-1")
+	e.DriverFound(t.Context(), gpu.AMD)
+	e.LastNote(t.Context(), "DriverReleased", "bye")
+	e.WarnPod(t.Context(), "team", ledger.Pod{Name: "web", UID: "1"}, "ReleaseFailed", "no")
+	e.WarnPod(t.Context(), "team", ledger.Pod{UID: "2"}, "ReleaseFailed", "of a PodGroup")
+	e.WarnClaim(t.Context(), ledger.ClaimRef{Namespace: "team", Name: "gpu", UID: "3"}, "ShareLimitReduced", "less")
+	want := []string{
+		"Normal DriverFound Node node-a: The driver of this node's AMD GPUs can be used now, so Tranche publishes them",
+		"Normal DriverReleased Node node-a: bye", "Normal GPUHealthy Node node-a: GPU gpu-1 is healthy again and can be allocated",
+		"Warning ReleaseFailed Pod web: no", "Warning ShareLimitReduced ResourceClaim gpu: less",
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		list, err := api.EventsV1().Events("").List(context.Background(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var told []string
+		for _, e := range list.Items {
+			told = append(told, fmt.Sprintf("%s %s %s %s: %s", e.Type, e.Reason, e.Regarding.Kind, e.Regarding.Name, e.Note))
+		}
+		slices.Sort(told)
+		assert.Equal(t, want, told)
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 func TestLastWords(t *testing.T) {

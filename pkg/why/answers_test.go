@@ -204,6 +204,12 @@ var answers = []struct {
 	{"a container names another request", small, func(w *pending.World) {
 		runs(w).Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu", Request: "large"}}
 	}},
+	{"a request of one of two claims", small, func(w *pending.World) {
+		pod := runs(w)
+		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu", Request: "gpu"}, {Name: "more", Request: "other"}}
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimName: new("more")})
+		w.In.Claims = append(w.In.Claims, *pending.ClaimOf(pod.Namespace, "more", pending.Request("other", pending.Small)))
+	}},
 	{"HAMi's memory beside what there is", small, func(w *pending.World) {
 		w.In.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/gpumem": resource.MustParse("3000")}
 		w.In.Translated = []string{"kai"}

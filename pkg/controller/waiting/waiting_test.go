@@ -163,6 +163,12 @@ func TestNothingIsRememberedOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
+// A node can go between the list of nodes and the look at it.
+func TestANodeThatIsJustGone(t *testing.T) {
+	w := newWorld(t, 1)
+	require.NoError(t, w.e.judgeNode(t.Context(), &node{name: "gone"}, nil))
+}
+
 // A pod of the same name is another one.
 func TestAPodOfTheSameName(t *testing.T) {
 	w, p := told(t)

@@ -329,6 +329,17 @@ func TestCheckOfLimits(t *testing.T) {
 	assert.Empty(t, l.inForce(), "the claim was released")
 }
 
+func TestLimitThatSomebodyChanged(t *testing.T) {
+	l := newLimits(t)
+	l.holds("a", []types.UID{web}, device(0, byKernel, memory(4)))
+	require.NoError(t, os.MkdirAll(filepath.Join(l.Groups, "kubepods/pod"+string(web)), 0o750))
+	l.Check(t.Context())
+	l.driver.limits[webOn0] = gib
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
+	assert.Contains(t, l.notes(1)["ShareLimitRestored"], "was set again, because the limit was changed to 1024 MiB; ")
+}
+
 // A limit that is missing and cannot be set is reported with what is wrong, until it is in force.
 func TestLimitIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {

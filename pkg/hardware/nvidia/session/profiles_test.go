@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
@@ -51,4 +52,50 @@ func TestEnumerate(t *testing.T) {
 	endless, err := enumerate(4, func(number int) (int, error) { return number, nil })
 	require.NoError(t, err)
 	assert.Len(t, endless, mostProfiles)
+}
+
+// telling is a device that tells the name of a profile in each version of the structure.
+type telling struct {
+	nvml.Device
+	v2, v3 nvml.Return
+}
+
+func write(raw []int8, name string) {
+	for i, c := range []byte(name) {
+		raw[i] = int8(c)
+	}
+}
+
+func (d telling) GetGpuInstanceProfileInfoV2(int) (told nvml.GpuInstanceProfileInfo_v2, _ nvml.Return) {
+	write(told.Name[:], "MIG 2")
+	return told, d.v2
+}
+
+func (d telling) GetGpuInstanceProfileInfoV3(int) (told nvml.GpuInstanceProfileInfo_v3, _ nvml.Return) {
+	write(told.Name[:], "MIG 3")
+	return told, d.v3
+}
+
+// The newest structure that the library knows has the name.
+func TestNameTold(t *testing.T) {
+	const old = nvml.ERROR_ARGUMENT_VERSION_MISMATCH
+	for name, tt := range map[string]struct {
+		device telling
+		want   string
+		err    error
+	}{
+		"both":          {telling{nil, nvml.ERROR_UNKNOWN, nvml.SUCCESS}, "3", nil},
+		"the older":     {telling{nil, nvml.SUCCESS, old}, "2", nil},
+		"neither":       {telling{nil, old, old}, "", nil},
+		"no answer":     {telling{nil, nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST}, "", nvml.ERROR_GPU_IS_LOST},
+		"none any more": {telling{nil, nvml.ERROR_GPU_IS_LOST, old}, "", nvml.ERROR_GPU_IS_LOST},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := hardware.Through(t.Context(), hardware.NewGate("GPU", ""), func(task *hardware.Task) (string, error) {
+				return (&GPU{Task: &Task{Task: task}, Device: tt.device}).nameTold(1)
+			})
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.want, got)
+		})
+	}
 }

@@ -25,7 +25,7 @@ func TestCellOfAShare(t *testing.T) {
 		want  string
 	}{
 		{0.001, 24, "━···· memory share ·····"}, {0.25, 24, "━━━━━━·· memory share ··"}, {0.75, 24, "━━ memory share ━━······"},
-		{0.999, 24, "━━━━ memory share ━━━━━·"}, {1, 24, "━━━━━ memory share ━━━━━"}, {0.5, 2, "━·"}, {0.1, 1, "━"}, {0.1, 0, ""},
+		{0.999, 24, "━━━━ memory share ━━━━━·"}, {1, 24, "━━━━━ memory share ━━━━━"}, {0.47, 26, "━━━━━━━━━━━━ memory share "}, {0.5, 26, "memory share ·············"}, {0.5, 2, "━·"}, {0.1, 1, "━"}, {0.1, 0, ""},
 	} {
 		d := &drawing{Page: &Page{}}
 		got := ""

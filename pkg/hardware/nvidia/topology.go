@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -17,9 +18,9 @@ func (d *Driver) locate(g *gpu.GPU) {
 		d.cfg.Logger.V(4).Info("No NUMA node for GPU", "gpu", g.PCIAddress, "reason", err.Error())
 	}
 	root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(g.PCIAddress, sysfs)
-	if err == nil && root.Value.StringValue != nil {
-		g.PCIeRoot = *root.Value.StringValue
-	} else if err != nil {
+	if err == nil {
+		g.PCIeRoot = ptr.Deref(root.Value.StringValue, "")
+	} else {
 		d.cfg.Logger.V(4).Info("No PCIe root for GPU", "gpu", g.PCIAddress, "reason", err.Error())
 	}
 }

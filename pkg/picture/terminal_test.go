@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
@@ -111,4 +112,7 @@ func TestWriteErrors(t *testing.T) {
 	require.EqualError(t, picture.WriteJSON(full{}, 1), "write JSON: disk full")
 	require.EqualError(t, picture.WriteYAML(full{}, 1), "write YAML: disk full")
 	require.ErrorContains(t, picture.WriteYAML(full{}, make(chan int)), "write YAML: ")
+	var b strings.Builder
+	require.NoError(t, picture.WriteJSON(&b, map[string]string{"a": "<"}))
+	assert.Equal(t, "{\n  \"a\": \"<\"\n}\n", b.String())
 }

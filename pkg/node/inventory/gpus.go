@@ -181,7 +181,7 @@ func (c *GPUs) Update(found []gpu.GPU, problems map[string]gpu.Problem, held map
 		now := before
 		now.GPU = g
 		now.gone = goneOf(&g, held[g.PCIAddress])
-		now.setProblem(problems[g.PCIAddress], !known)
+		now.setProblem(problems[g.PCIAddress])
 		publish = publish || !known || !sameGPU(before.GPU, g) || !sameGone(before.gone, now.gone)
 		c.known[g.PCIAddress] = now
 		changes = append(changes, changeOf(before, now)...)
@@ -191,7 +191,7 @@ func (c *GPUs) Update(found []gpu.GPU, problems map[string]gpu.Problem, held map
 			continue
 		}
 		now := before
-		now.setProblem(cmp.Or(problems[address], gpu.Problem{Cause: gpu.CauseLost, Message: "the driver no longer lists the GPU"}), false)
+		now.setProblem(cmp.Or(problems[address], gpu.Problem{Cause: gpu.CauseLost, Message: "the driver no longer lists the GPU"}))
 		c.known[address] = now
 		changes = append(changes, changeOf(before, now)...)
 	}
@@ -214,13 +214,13 @@ func (c *GPUs) change(pciAddress string, change func(*GPU)) []Change {
 
 // Trouble records a problem that the driver has just reported.
 func (c *GPUs) Trouble(pciAddress string, problem gpu.Problem) []Change {
-	return c.change(pciAddress, func(g *GPU) { g.setProblem(problem, false) })
+	return c.change(pciAddress, func(g *GPU) { g.setProblem(problem) })
 }
 
 // setProblem sets a problem at once, and clears it after several healthy checks.
-func (g *GPU) setProblem(problem gpu.Problem, isNew bool) {
+func (g *GPU) setProblem(problem gpu.Problem) {
 	none := gpu.Problem{}
-	if problem != none || isNew || g.Problem == none {
+	if problem != none || g.Problem == none {
 		g.Problem, g.healthyChecks = problem, 0
 		return
 	}

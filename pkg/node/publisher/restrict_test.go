@@ -50,15 +50,23 @@ func TestHandleError(t *testing.T) {
 }
 
 // A gate that is turned off later is noticed when slices lose fields.
-func TestSharesAreDroppedLater(t *testing.T) {
+func TestFieldsAreDroppedLater(t *testing.T) {
 	p := newPublishing(t)
 	p.SetOwners(t.Context(), nil)
-	slice := func(multiple *bool) *resourceapi.ResourceSlice {
-		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "d", AllowMultipleAllocations: multiple}}}}
+	slice := func(d resourceapi.Device) *resourceapi.ResourceSlice {
+		d.Name = "d"
+		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
 	}
-	require.NoError(t, p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: slice(ptr.To(true)), ActualSlice: slice(nil)}, "sync"), "the plugin goes on")
+	drops := func(d resourceapi.Device) {
+		require.NoError(t, p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: slice(d), ActualSlice: slice(resourceapi.Device{})}, "sync"), "the plugin goes on")
+	}
+	drops(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)})
 	nodetest.AwaitEvent(t, p.api, "SharesNotPublished", "DRAConsumableCapacity")
 	assert.True(t, p.noShares)
+	assert.False(t, p.noTaints)
+	drops(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: "k", Effect: resourceapi.DeviceTaintEffectNoSchedule}}})
+	nodetest.AwaitEvent(t, p.api, "TaintsNotPublished", "DRADeviceTaints")
+	assert.True(t, p.noTaints)
 }
 
 // What is in the way of a device is in the way of its shares.

@@ -29,18 +29,15 @@ func TestScheduled(t *testing.T) {
 		w.Placed("node-a")
 		return w
 	}
-	for name, test := range map[string]struct {
-		state  why.State
-		change func(*pending.World, *corev1.Pod)
-	}{
-		"running": {why.Running, func(_ *pending.World, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
-		"running-sick": {why.Running, func(_ *pending.World, p *corev1.Pod) {
+	for name, change := range map[string]func(*pending.World, *corev1.Pod){
+		"running": func(_ *pending.World, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning },
+		"running-sick": func(_ *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []corev1.ResourceStatus{
 				{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: corev1.ResourceHealthStatusUnhealthy}}},
 			}}}
-		}},
-		"running-not-ready": {why.Running, func(w *pending.World, p *corev1.Pod) {
+		},
+		"running-not-ready": func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			conditions := func(message string) []metav1.Condition {
 				return []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Message: message}, {Type: "Other", Status: metav1.ConditionTrue, Message: "fine"}}
@@ -51,59 +48,57 @@ func TestScheduled(t *testing.T) {
 				{Driver: held.Driver, Pool: held.Pool, Device: "another", Conditions: conditions("another device of the node")},
 				{Driver: held.Driver, Pool: held.Pool, Device: held.Device, Conditions: conditions("the daemon of MPS has ended")},
 			}
-		}},
-		"finished": {why.Finished, func(w *pending.World, p *corev1.Pod) {
+		},
+		"finished": func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodSucceeded
 			w.Claim().Status.Allocation = nil
-		}},
-		"prepare-fails": {why.Starting, func(w *pending.World, _ *corev1.Pod) {
+		},
+		"prepare-fails": func(w *pending.World, _ *corev1.Pod) {
 			w.In.Events = []corev1.Event{
 				pending.Warning("Pod", "pod", "FailedScheduling", "default-scheduler", "old news"),
 				pending.Warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: GPU 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
 				pending.Warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
 			}
-		}},
-		"starting": {why.Starting, func(*pending.World, *corev1.Pod) {}},
-		"image-missing": {why.Starting, func(_ *pending.World, p *corev1.Pod) {
+		},
+		"starting": func(*pending.World, *corev1.Pod) {},
+		"image-missing": func(_ *pending.World, p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "nope"`},
 			}}}
-		}},
-		"stopping": {why.Terminating, func(_ *pending.World, p *corev1.Pod) {
+		},
+		"stopping": func(_ *pending.World, p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(20 * time.Second)}
-		}},
-		"finished-held": {why.Terminating, func(_ *pending.World, p *corev1.Pod) {
+		},
+		"finished-held": func(_ *pending.World, p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}, []string{"example.com/keep"}
 			p.Spec.NodeName, p.Status.Phase = "", corev1.PodFailed
-		}},
-		"stuck": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+		},
+		"stuck": func(w *pending.World, p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
 			w.In.NodeEvents = []corev1.Event{pending.Warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
-		}},
-		"stuck-without-plugin": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+		},
+		"stuck-without-plugin": func(w *pending.World, p *corev1.Pod) {
 			withoutPlugin(w)
 			p.DeletionTimestamp = &metav1.Time{Time: w.In.Now.Add(-3 * time.Second)}
-		}},
-		"starting-without-plugin": {why.Starting, func(w *pending.World, _ *corev1.Pod) {
+		},
+		"starting-without-plugin": func(w *pending.World, _ *corev1.Pod) {
 			withoutPlugin(w)
 			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: DRA driver gpu.tranche.dev is not registered")}
-		}},
-		"stuck-elsewhere": {why.Terminating, func(w *pending.World, p *corev1.Pod) {
+		},
+		"stuck-elsewhere": func(w *pending.World, p *corev1.Pod) {
 			w.In.Classes[0].Annotations = map[string]string{"tranche.dev/system-namespace": "gpu-drivers"}
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
-		}},
-		"gpu-gone": {why.Running, func(w *pending.World, p *corev1.Pod) {
+		},
+		"gpu-gone": func(w *pending.World, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			w.In.Slices = []resourceapi.ResourceSlice{}
-		}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := base(t)
-			test.change(w, w.In.Pod)
-			e := w.Explain()
-			assert.Equal(t, test.state, e.State)
-			requireText(t, name, e)
+			change(w, w.In.Pod)
+			requireText(t, name, w.Explain())
 		})
 	}
 }

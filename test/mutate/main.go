@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ func main() {
 	o.patterns = flag.Args()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	reached, err := run(ctx, ".", o, os.Stdout, os.Stderr)
+	reached, err := withCache(func() (bool, error) { return run(ctx, ".", o, os.Stdout, os.Stderr) })
 	stop()
 	switch {
 	case err != nil:
@@ -59,6 +60,24 @@ func main() {
 	case !reached:
 		os.Exit(1)
 	}
+}
+
+// withCache calls run with a cache of the go command that is removed afterwards: each broken place
+// adds a hundred megabytes to it, which nobody uses again.
+func withCache(run func() (bool, error)) (reached bool, err error) {
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		return false, err
+	}
+	cache, err := os.MkdirTemp(caches, "mutate")
+	if err != nil {
+		return false, err
+	}
+	if err := os.Setenv("GOCACHE", cache); err != nil {
+		return false, err
+	}
+	reached, err = run()
+	return reached, errors.Join(err, os.RemoveAll(cache))
 }
 
 // run breaks places of the module in dir and writes the report to out. It returns whether the aims

@@ -176,7 +176,7 @@ func (h *Drivers) Expect(gpus []gpu.GPU) {
 	defer h.mu.Unlock()
 	for i := range gpus {
 		for _, o := range h.vendors {
-			if o.Name == gpus[i].Vendor && h.owners[gpus[i].PCIAddress] == nil {
+			if o.Name == gpus[i].Vendor {
 				h.own(gpus[i].PCIAddress, o)
 			}
 		}

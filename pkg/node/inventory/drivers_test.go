@@ -139,6 +139,16 @@ func TestVendorOfGPUThatDoesNotAnswer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, amd, driver)
 	assert.Empty(t, h.LoadID(stale), "nothing of it is left, whoever's it was")
+
+	const silent, broken = "0000:08:00.0", "0000:09:00.0"
+	h.Expect([]gpu.GPU{{PCIAddress: silent, Vendor: gpu.AMD}})
+	amd.err = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: broken, Err: errors.New("in reset")}}}
+	h.List(nodetest.Quiet(t.Context()))
+	for _, address := range []string{silent, broken} {
+		driver, err = h.Of(address)
+		require.NoError(t, err)
+		assert.Same(t, amd, driver, address)
+	}
 }
 
 // What one driver does does not depend on when the other one comes.

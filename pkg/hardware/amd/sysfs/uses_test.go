@@ -62,3 +62,20 @@ func TestUsesOfManyProcesses(t *testing.T) {
 	assert.False(t, told)
 	assert.Empty(t, all)
 }
+
+// What cannot be read and is no end of a process is not taken for it.
+func TestUsesThatCannotBeRead(t *testing.T) {
+	tree := func() *amdtest.Tree {
+		files := amdtest.NewTree()
+		files.Set(file(1, "vram_1"), "100")
+		files.Set(file(1, "stats_1/cu_occupancy"), "10")
+		return files
+	}
+	assert.Empty(t, amdtest.Optional(t, tree, func(files sysfs.Files) error {
+		_, err := sysfs.InTask(t.Context(), files, func(task *sysfs.Task) ([]sysfs.Use, error) {
+			all, _, err := sysfs.Uses(task, []string{"1"})
+			return all, err
+		})
+		return err
+	}))
+}

@@ -143,6 +143,20 @@ func TestRun(t *testing.T) {
 	assert.ErrorContains(t, err, "nothing in ./pkg/red can be broken")
 }
 
+func TestWithCache(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("GOCACHE", "") // restores it
+	var cache string
+	reached, err := withCache(func() (bool, error) {
+		cache = os.Getenv("GOCACHE")
+		assert.DirExists(t, cache)
+		return true, os.ErrClosed
+	})
+	assert.True(t, reached)
+	require.ErrorIs(t, err, os.ErrClosed)
+	assert.NoDirExists(t, cache)
+}
+
 func TestOwnTestsFail(t *testing.T) {
 	dir := write(t, map[string]string{
 		"go.mod":              "module example.com/small\n\ngo 1.26\n",

@@ -1,9 +1,7 @@
 package profile
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -68,7 +66,8 @@ func fullNames(g *gpu.GPU, parts []part) ([]part, error) {
 // misfit names the first part that does not fit beside those before it, and how many of it would
 // fit. The part that fills the GPU comes last.
 func misfit(g *gpu.GPU, parts []part) error {
-	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b part) int { return cmp.Compare(last(a), last(b)) })
+	ordered := lists.Filter(parts, func(p part) bool { return p.Count > 0 })
+	ordered = append(ordered, lists.Filter(parts, func(p part) bool { return p.Count == 0 })...)
 	for i, p := range ordered {
 		if search(g, ordered[:i+1], nil) == nil {
 			verb := "do"
@@ -79,13 +78,6 @@ func misfit(g *gpu.GPU, parts []part) error {
 		}
 	}
 	return fmt.Errorf("%s do not fit together", listParts(parts))
-}
-
-func last(p part) int {
-	if p.Count == 0 {
-		return 1
-	}
-	return 0
 }
 
 // room is how many partitions of a profile fit beside other parts.

@@ -149,12 +149,12 @@ func (p pods) lineOf(problem string) int {
 // convert converts a pod. Without problems, it is edited.
 func (p pods) convert() (Result, claimtemplate.Project) {
 	failed := func(err error) (Result, claimtemplate.Project) { return Result{Problems: []string{err.Error()}}, "" }
+	var data []byte
 	text, err := yamlv3.Marshal(p.node)
-	if err != nil {
-		return failed(err)
+	if err == nil {
+		// As the API server reads it: keys are unique, and numbers are not strings.
+		data, err = yaml.YAMLToJSONStrict(text)
 	}
-	// As the API server reads it: keys are unique, and numbers are not strings.
-	data, err := yaml.YAMLToJSONStrict(text)
 	var pod corev1.PodTemplateSpec
 	if err == nil {
 		err = json.Unmarshal(data, &pod)

@@ -75,6 +75,7 @@ func TestMemoryOfOddGPUs(t *testing.T) {
 		{"a part of a GPU, with nothing missing", 48*gib - page, NPS4, 4, []int64{12*gib - page, 12*gib - page, 12*gib - page, 12*gib - page}},
 		{"not whole pages", 3*page + 1, NPS1, 2, []int64{page, page}},
 		{"partitions of two regions", 192*gib - reserved, NPS4, 2, []int64{96 * gib, 96*gib - reserved}},
+		{"an odd number of GiB", 95*gib - reserved, NPS2, 2, []int64{95 * gib / 2, 95*gib/2 - reserved}},
 		{"the whole of four regions", 192*gib - reserved, NPS4, 1, []int64{192*gib - reserved}},
 		{"three partitions of four regions", 12 * gib, NPS4, 3, []int64{4 * gib, 4 * gib, 4 * gib}},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -26,6 +27,13 @@ func TestTwoPluginsOnOneNode(t *testing.T) {
 	_, err = Lock(t.Context(), dir, "other/tranche")
 	require.EqualError(t, err, "another Tranche plugin (installation tranche-system/tranche, pid "+strconv.Itoa(os.Getpid())+" of "+host+
 		") runs on this node and holds "+filepath.Join(dir, "plugin.lock")+": end it first")
+	open, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	open = slices.DeleteFunc(open, func(fd string) bool {
+		name, _ := os.Readlink(fd)
+		return name != filepath.Join(dir, "plugin.lock")
+	})
+	assert.Len(t, open, 1, "the refused one has closed the file")
 
 	unlock()
 	unlock, err = Lock(t.Context(), dir, "other/tranche")

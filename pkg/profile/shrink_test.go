@@ -76,6 +76,10 @@ func TestShrinking(t *testing.T) {
 			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Layout{Memory: "NPS4", Compute: "CPX"}))},
 			[]string{"gpu-0000-81-00-0", "gpu-0000-82-00-0"}, nil,
 		},
+		"in the order of their names": {
+			[]profile.NodeGPU{gpuOf(mi300b, compute("CPX"), to(cpx)), gpuOf(other, to(off)), gpuOf(hopper, migOn, to(off))},
+			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0", "gpu-0000-82-00-0"},
+		},
 		"both vendors": {
 			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(mi300b, compute("CPX"), to(cpx))},
 			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-82-00-0"},

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/test/pending"
 )
@@ -28,8 +30,12 @@ func TestClaimsOfPods(t *testing.T) {
 		"named by nobody":    {func(w *pending.World) { w.In.Pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil }, []string{`the claim of "gpu" cannot be found: pod "team-a/pod", spec.resourceClaim "gpu": none of the supported fields are set.`}, nil, nil},
 		"not created":        {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses = nil }, []string{`the claim of "gpu" has not been created from the ResourceClaimTemplate pod yet; kube-controller-manager creates it.`}, nil, nil},
 		"no such template":   {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates[0].Name = nil, "other" }, []string{"the pod names the ResourceClaimTemplate pod, which does not exist in the namespace team-a."}, nil, nil},
-		"templates hidden":   {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates = nil, nil }, []string{`the claim of "gpu" has not been created. Whether the ResourceClaimTemplate pod exists is not known.`}, nil, nil},
-		"deleted":            {func(w *pending.World) { w.Claim().DeletionTimestamp = deleted }, nil, []string{"the claim pod-gpu-x7k2p is being deleted."}, []string{"the claim pod-gpu-x7k2p is being deleted."}},
+		"named as a template": {func(w *pending.World) {
+			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses = nil, nil
+			w.In.Pod.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: ptr.To("pod")}
+		}, []string{"the claim pod does not exist in the namespace team-a. There is a ResourceClaimTemplate of this name: name it by resourceClaimTemplateName."}, nil, nil},
+		"templates hidden": {func(w *pending.World) { w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates = nil, nil }, []string{`the claim of "gpu" has not been created. Whether the ResourceClaimTemplate pod exists is not known.`}, nil, nil},
+		"deleted":          {func(w *pending.World) { w.Claim().DeletionTimestamp = deleted }, nil, []string{"the claim pod-gpu-x7k2p is being deleted."}, []string{"the claim pod-gpu-x7k2p is being deleted."}},
 		"no such class, once": {func(w *pending.World) {
 			w.Claim().Spec.Devices.Requests = []resourceapi.DeviceRequest{pending.AnyOf("a", pending.Small, "x", "x")}
 		}, nil, nil, []string{"there is no DeviceClass x."}},
@@ -71,6 +77,76 @@ func TestExtendedResources(t *testing.T) {
 	d = demand.Of(in)
 	assert.Empty(t, d.Unallocated)
 	assert.Len(t, d.Allocated, 1)
+}
+
+// Init containers use the devices of the others, which sidecars are among.
+func TestExtendedResourcesOfInitContainers(t *testing.T) {
+	w := pending.New(t, "../../..")
+	pod := pending.PodNamed("pod")
+	container := func(name string, requests ...string) corev1.Container {
+		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: pending.Resources(requests...)}}
+	}
+	const small, three = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+	sidecar := container("sidecar", small, "1")
+	sidecar.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	pod.Spec.InitContainers = []corev1.Container{container("large", small, "5"), sidecar, container("less", small, "4", three, "1")}
+	pod.Spec.Containers = []corev1.Container{container("main", small, "2", three, "1")}
+	d := demand.Of(demand.Input{Pod: pod, Classes: w.In.Classes})
+	assert.Equal(t, []string{
+		"sidecar: 1 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb)", "main: 2 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb)",
+		"init: 2 × gpu-mig-1g-10gb.tranche.dev (nvidia.com/mig-1g.10gb)", "main-2: 1 × gpu-mig-3g-40gb.tranche.dev (nvidia.com/mig-3g.40gb)",
+	}, lists.Map(d.Asks(), func(a demand.Ask) string { return a.Request + ": " + a.Text }))
+}
+
+// Pods that fit on the same nodes have one key, and a difference in anything else makes another.
+func TestKey(t *testing.T) {
+	key := func(change func(*pending.World)) string {
+		w := pending.New(t, "../../..").TwoNodes()
+		w.Pod(pending.Request("gpu", pending.Small))
+		change(w)
+		d := demand.Of(demand.Input{Pod: w.In.Pod, Claims: w.In.Claims, Templates: w.In.Templates, Classes: w.In.Classes})
+		key, err := d.Key(w.In.Classes)
+		require.NoError(t, err)
+		return key
+	}
+	selector := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name"}}}}}
+	requests := func(w *pending.World) []resourceapi.DeviceRequest { return w.Claim().Spec.Devices.Requests }
+	base := key(func(*pending.World) {})
+	assert.Equal(t, base, key(func(w *pending.World) {
+		w.In.Pod.Labels, w.In.Pod.Spec.Containers[0].Resources.Requests = map[string]string{"a": "b"}, pending.Resources("cpu", "8")
+		w.In.Classes = append(w.In.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "another"}})
+	}))
+	keys := map[string]string{base: "base"}
+	for name, change := range map[string]func(*pending.World){
+		"selector":    func(w *pending.World) { w.In.Pod.Spec.NodeSelector = map[string]string{"a": "b"} },
+		"tolerations": func(w *pending.World) { w.In.Pod.Spec.Tolerations = []corev1.Toleration{{Key: "a"}} },
+		"affinity": func(w *pending.World) {
+			w.In.Pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: selector}}
+		},
+		"number": func(w *pending.World) { requests(w)[0].Exactly.Count = 2 },
+		"class":  func(w *pending.World) { requests(w)[0].Exactly.DeviceClassName = pending.Three },
+		"constraint": func(w *pending.World) {
+			w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{"gpu"}}}
+		},
+		"extended": func(w *pending.World) {
+			w.In.Pod.Spec.Containers[0].Resources.Requests = pending.Resources("nvidia.com/mig-1g.10gb", "1")
+		},
+		"of a class": func(w *pending.World) {
+			for i := range w.In.Classes {
+				if w.In.Classes[i].Name == pending.Small {
+					w.In.Classes[i].Spec.Selectors = nil
+				}
+			}
+		},
+		"allocated": func(w *pending.World) { w.Claim().Status.Allocation = &resourceapi.AllocationResult{} },
+		"elsewhere": func(w *pending.World) {
+			w.Claim().Status.Allocation = &resourceapi.AllocationResult{NodeSelector: selector}
+		},
+	} {
+		k := key(change)
+		assert.Empty(t, keys[k], "%s has the same key", name)
+		keys[k] = name
+	}
 }
 
 func TestAsks(t *testing.T) {

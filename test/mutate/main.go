@@ -13,10 +13,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 type options struct {
@@ -33,6 +36,8 @@ type options struct {
 	slack time.Duration
 	// memory limits the data of each process, in MiB.
 	memory int
+	// only chooses among the places, by their kind and the line before and after. Empty: all.
+	only string
 	// patterns name the packages to break.
 	patterns []string
 }
@@ -47,6 +52,7 @@ func main() {
 	flag.IntVar(&o.allAim, "all", 93, "aim: percent noticed by any package")
 	flag.DurationVar(&o.slack, "slack", 30*time.Second, "time that tests have in any case, beside three times what they take otherwise")
 	flag.IntVar(&o.memory, "memory", 4096, "limit of the data of each process, in MiB")
+	flag.StringVar(&o.only, "only", "", "regular expression: break only places whose kind and diff match, as in the report")
 	flag.Parse()
 	o.patterns = flag.Args()
 
@@ -90,10 +96,15 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 	if err != nil {
 		return false, err
 	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return false, fmt.Errorf("-only: %w", err)
+	}
 	places, err := m.places()
 	if err != nil {
 		return false, err
 	}
+	places = lists.Filter(places, func(p place) bool { return only.MatchString(p.kind + "\n" + p.diff()) })
 	r, err := newRunner(ctx, m, o, progress)
 	if err != nil {
 		return false, err

@@ -26,9 +26,11 @@ func TestAPlanNodeByNode(t *testing.T) {
 	require.NoError(t, w.d.Begin(t.Context()))
 	require.NoError(t, w.requireDecision("begun"))
 	assert.Equal(t, 1, len(w.d.Plans()))
-	version := w.gpuNode("node-0").ResourceVersion
+	version, reader := w.gpuNode("node-0").ResourceVersion, w.d.Reader
+	w.d.Reader = nil // nothing begins, so the caches are enough
 	_, err := w.decide()
 	require.NoError(t, err)
+	w.d.Reader = reader
 	assert.Equal(t, version, w.gpuNode("node-0").ResourceVersion)
 
 	w.getsCPX("node-0", "p")

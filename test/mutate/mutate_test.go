@@ -163,8 +163,10 @@ func TestOwnTestsFail(t *testing.T) {
 		"pkg/red/red.go":      "package red\n\nconst one = 1\n",
 		"pkg/red/red_test.go": test("red", "true"),
 	})
-	_, err := run(t.Context(), dir, options{count: 1, seed: 1, patterns: []string{"./..."}}, io.Discard, io.Discard)
-	assert.ErrorContains(t, err, "run go test ./pkg/red")
+	for only, want := range map[string]string{"(?s)higher.*one = 1": "run go test ./pkg/red", "a defer": "can be broken", "(": "-only"} {
+		_, err := run(t.Context(), dir, options{count: 1, seed: 1, only: only, patterns: []string{"./..."}}, io.Discard, io.Discard)
+		assert.ErrorContains(t, err, want, only)
+	}
 }
 
 // What is broken can take all memory, and can reach no process outside.

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/test/golden"
 )
 
 // refuseNodes has somebody's policy refuse every change of a node but one that takes our
@@ -60,6 +63,24 @@ func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
 	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "patch the taint and the labels of node node-a")
 	w.refuse = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+// What a round reads in which nothing has changed: nothing is written.
+func TestCallsOfAnotherRound(t *testing.T) {
+	var got strings.Builder
+	for _, state := range []v1beta1.State{v1beta1.Idle, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack} {
+		w, _ := begun(t)
+		if state != v1beta1.Idle {
+			w, _ = switching(t, state, withNodeTaint)
+		}
+		w.round("node-a")
+		calls := map[string]int{}
+		w.refuse = func(verb string, o client.Object) error { calls[fmt.Sprintf("%s %T", verb, o)]++; return nil }
+		w.failList = func(l client.ObjectList) error { calls[fmt.Sprintf("list %T", l)]++; return nil }
+		w.round("node-a")
+		fmt.Fprintf(&got, "%s: %v\n", state, calls)
+	}
+	golden.Equal(t, "testdata/calls.txt", got.String())
 }
 
 func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {

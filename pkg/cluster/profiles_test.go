@@ -90,3 +90,8 @@ func TestWhoHolds(t *testing.T) {
 	}}, h)
 	assert.Equal(t, []string{"a", "b", "podgroups/c", "pods.other.example.com/d"}, h.Consumers())
 }
+
+func TestAddHolders(t *testing.T) {
+	a, other, elsewhere, hidden := Holder{Namespace: "a", Claim: "gpu"}, Holder{Namespace: "a", Claim: "other"}, Holder{Namespace: "b", Claim: "gpu"}, Holder{Hidden: true}
+	assert.Equal(t, []Holder{a, elsewhere, other, hidden}, AddHolders([]Holder{a}, elsewhere, a, other, hidden, hidden, elsewhere))
+}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,6 +98,7 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.Others = []v1beta1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1beta1.PartitionPlanSpec{
 		Priority: 5, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{"other": "yes"}},
 	}}}
+	slices.Reverse(in.GPUNodes)
 	f := forecast(t, in)
 	assert.Empty(t, f.Nodes)
 	assert.Equal(t, []OtherNode{

@@ -391,6 +391,10 @@ func TestImpossible(t *testing.T) {
 	advice, err := f.planner(defrag.Options{}).Advise(t.Context(), f.pods[waiting])
 	require.NoError(t, err)
 	assert.Equal(t, defrag.NotMovable, advice.Refusal.Reason, "it would fit if others moved")
+	f.pods[waiting].Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue"}}
+	advice, err = f.planner(defrag.Options{}).Advise(t.Context(), f.pods[waiting])
+	require.NoError(t, err)
+	assert.Equal(t, defrag.NotWaiting, advice.Refusal.Reason)
 }
 
 func request(name corev1.ResourceName, amount string) func(*corev1.Pod) {

@@ -144,3 +144,11 @@ func TestManyThatWaitAreCounted(t *testing.T) {
 	assert.Contains(t, draw(t, in, Screen{Width: 140}, false),
 		"9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl tranche why p-0 -n default)\n")
 }
+
+func TestMemoryModes(t *testing.T) {
+	n := cluster.Node{GPUs: []cluster.GPU{{}, {}, {}, {}}}
+	for i, mode := range []string{"NPS4", "", "NPS1", "NPS4"} {
+		n.GPUs[i].MemoryMode = mode
+	}
+	assert.Equal(t, []string{"NPS1", "NPS4"}, memoryModes(n))
+}

@@ -62,7 +62,7 @@ func explained() *why.Explanation {
 		},
 		Quotes: []why.Quote{
 			{Who: "the scheduler", Reason: "Unschedulable", Message: "0/3 nodes are available\n"},
-			{Who: "the kubelet about node-a", Reason: "FailedPrepare", Age: "5m", Count: 3, Message: "first line\nsecond line"},
+			{Who: "the kubelet about node-a", Reason: "FailedPrepare", Age: "5m", Count: 2, Message: "first line\nsecond line"},
 			{Who: "Kueue", Reason: "Pending", Count: 1, Message: "no quota"},
 		},
 		Remedies: []fit.Remedy{{Text: "Wait for team/train-0."}, {Text: "Or end it:", Command: "kubectl delete pod -n team train-0"}},

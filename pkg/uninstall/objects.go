@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -75,7 +76,7 @@ func (c *Config) deleteFound(ctx context.Context, kind schema.GroupVersionResour
 	for i := range found {
 		o := &found[i]
 		if err := c.deleteOne(ctx, kind, o); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete %s of %s: %w", name(o), kind.GroupResource(), err))
+			errs = append(errs, fmt.Errorf("delete %s of %s: %w", cache.MetaObjectToName(o), kind.GroupResource(), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -100,13 +101,6 @@ func pages(ctx context.Context, read func(ctx context.Context, next string) (str
 		}
 		next = following
 	}
-}
-
-func name(o *metav1.ObjectMeta) string {
-	if o.Namespace == "" {
-		return o.Name
-	}
-	return o.Namespace + "/" + o.Name
 }
 
 func namesOf(found []metav1.ObjectMeta) (all []string) {

@@ -119,9 +119,12 @@ func TestBudget(t *testing.T) {
 		{spent: 260 * time.Second, judged: 5000, want: true},
 		{last: defaultBudget.node, want: true},
 	} {
-		d := &demand{spent: test.spent, judged: test.judged}
+		d := &demand{spent: test.spent, judged: test.judged, reason: names.EventDevicesHeld, room: &node{}, roomSince: w.clock.Now(), outcomes: []*fit.Outcome{{}}}
 		w.e.took(d, test.last)
 		assert.Equal(t, test.want, !d.retryAt.IsZero(), "%+v", test)
+		if test.want {
+			assert.Equal(t, &demand{retryAt: w.clock.Now().Add(time.Minute), backoff: time.Minute}, d, "nothing else is remembered")
+		}
 	}
 	d := &demand{}
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {

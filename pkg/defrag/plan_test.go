@@ -184,6 +184,11 @@ func TestRefusals(t *testing.T) {
 		"kept away": {func(f *fleet, _ string) {
 			f.pods["pod-0"].Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}
 		}, defrag.Options{}, defrag.Unsupported, "the podAntiAffinity of pod team-a/pod-0 may keep it away"},
+		"others are kept away": {func(f *fleet, _ string) {
+			f.pods["pod-0"].Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{LabelSelector: &metav1.LabelSelector{}, Namespaces: []string{"other"}, TopologyKey: corev1.LabelHostname},
+			}}}
+		}, defrag.Options{}, "", ""},
 		"kept away by a pod without a node": {func(f *fleet, _ string) {
 			f.add(one, 1, func(p *corev1.Pod) {
 				p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near}}

@@ -369,5 +369,7 @@ func TestRulesTaintWhatTheySelect(t *testing.T) {
 	require.Len(t, g.Taints, 1)
 	assert.Equal(t, g.Taints[0].Of, g.Taints[0].Devices)
 	assert.Equal(t, []string{"all", "one"}, g.Taints[0].Rules)
+	device := &cluster.Device{Device: &resourceapi.Device{Name: scenes.MIG(0, "3g.40gb", 4)}, Pool: &cluster.Pool{Name: pool}}
+	assert.Equal(t, []string{"all", "one"}, cluster.RulesBehind(in.Rules, device, fan))
 	assert.Empty(t, g.Fits)
 }

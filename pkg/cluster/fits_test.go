@@ -55,17 +55,18 @@ func TestFitProfiles(t *testing.T) {
 	assert.Equal(t, 3, nodes["cpx"])
 	assert.Equal(t, 12, nodes["whole"])
 
-	fleet.Slices = scenes.GPUs("node-a", 1, scenes.H100)
+	fleet.Slices = append(scenes.GPUs("node-a", 1, scenes.H100), scenes.GPUs("node-b", 1, scenes.H100)...)
 	for i := range fleet.Slices {
+		product := map[string]string{"node-a": "NVIDIA X2", "node-b": "NVIDIA X1"}[*fleet.Slices[i].Spec.NodeName]
 		for _, d := range fleet.Slices[i].Spec.Devices {
 			if _, is := d.Attributes["productName"]; is {
-				d.Attributes["productName"] = resourceapi.DeviceAttribute{StringValue: ptr.To("NVIDIA X1")}
+				d.Attributes["productName"] = resourceapi.DeviceAttribute{StringValue: &product}
 			}
 		}
 	}
 	unknown, err = cluster.New(fleet).FitProfiles(profiles)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"NVIDIA X1"}, unknown)
+	assert.Equal(t, []string{"NVIDIA X1", "NVIDIA X2"}, unknown)
 }
 
 func TestClassGPUs(t *testing.T) {

@@ -64,6 +64,7 @@ func TestSameHash(t *testing.T) {
 			"[{gpus: {productNames: [nvidia l4, '*h100*'], pciBusIDs: ['0000:1b:00.0', '0000:c1:00.0'], pciIDs: ['0x233010de'], indexes: [0, 1]}}]"},
 		"replicas and clients": {"[{sharing: {replicas: 100}}]", "[{sharing: {replicas: 100, maxClients: 100}}]"},
 		"partitions":           {"[{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]", "[{sharing: {partitions: {profiles: [1g.10gb, cpx], units: [Memory], extendedResource: {device: Partition}}}}]"},
+		"replicas":             {"[{sharing: {partitions: {replicas: [{profile: cpx, count: 2}, {profile: 1g, count: 3}]}}}]", "[{sharing: {partitions: {replicas: [{profile: 1g, count: 3}, {profile: cpx, count: 2}]}}}]"},
 		"units":                {"[{sharing: {partitions: {profiles: [cpx], units: [Memory, Fraction]}}}]", "[{sharing: {partitions: {profiles: [cpx], units: [Fraction, Memory]}}}]"},
 	} {
 		want := Of("p", rulesOf(t, group[0]))

@@ -440,3 +440,7 @@ func TestTextsAreCut(t *testing.T) {
 	assert.Equal(t, "Other", ReasonWord(""))
 	assert.Equal(t, "InUse", ReasonWord("InUse"))
 }
+
+func TestShrinking(t *testing.T) {
+	assert.Equal(t, []string{"a", "c"}, shrinking([]string{"c", "a", "b", "c"}, []string{"b"}), "the GPUs that do not change, in order, once")
+}

@@ -50,6 +50,7 @@ func TestADriverThatPublishesTheAddressOfAGPU(t *testing.T) {
 	}{
 		"one GPU":             {with(hami, text(first)), hami, "", ""},
 		"parts of one GPU":    {with(hami, text(first), text(first)), hami, "", ""},
+		"parts of two GPUs":   {with(hami, text(first), text(second), text(first)), hami, hami, ""},
 		"as NVML writes it":   {with(hami, text("00000000:01:00.0")), hami, "", ""},
 		"a list":              {with(hami, resourceapi.DeviceAttribute{StringValues: []string{second, first}}), hami, hami, ""},
 		"another device":      {with("nic.example.com", text("0000:99:00.0")), "", "", ""},

@@ -95,3 +95,8 @@ func TestAddHolders(t *testing.T) {
 	a, other, elsewhere, hidden := Holder{Namespace: "a", Claim: "gpu"}, Holder{Namespace: "a", Claim: "other"}, Holder{Namespace: "b", Claim: "gpu"}, Holder{Hidden: true}
 	assert.Equal(t, []Holder{a, elsewhere, other, hidden}, AddHolders([]Holder{a}, elsewhere, a, other, hidden, hidden, elsewhere))
 }
+
+// A device that has nothing to share of what it is measured in shows none as left.
+func TestNothingIsLeftOfADeviceWithoutCapacity(t *testing.T) {
+	assert.Zero(t, (&Device{Device: &resourceapi.Device{}}).leftPart())
+}

@@ -63,11 +63,13 @@ func TestPartialOverview(t *testing.T) {
 func TestTroubleNamesANodeOnce(t *testing.T) {
 	s := &cluster.Summary{
 		Nodes: []cluster.Node{{Name: "node-a", Ready: ptr.To(false), GPUs: []cluster.GPU{{Name: "gpu-a", GPUState: cluster.GPUState{Problem: "it does not answer"}}}}},
-		Lost:  []cluster.Held{{Pool: names.PoolName("node-a")}},
+		Lost:  []cluster.Held{{Pool: names.PoolName("node-a")}, {Pool: names.PoolName("node-0")}},
 	}
-	assert.Equal(t, []overview.Trouble{{Node: "node-a", State: overview.Gone, Reasons: []string{
-		"GPU gpu-a: it does not answer", "a claim holds a device of a GPU that the node does not publish",
-	}}}, overview.Of(s).Trouble)
+	const lost = "a claim holds a device of a GPU that the node does not publish"
+	assert.Equal(t, []overview.Trouble{
+		{Node: "node-0", State: overview.Gone, Reasons: []string{lost}},
+		{Node: "node-a", State: overview.Gone, Reasons: []string{"GPU gpu-a: it does not answer", lost}},
+	}, overview.Of(s).Trouble)
 }
 
 // Memory that is left of a share can be had.

@@ -91,6 +91,12 @@ func TestWhoHolds(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "podgroups/c", "pods.other.example.com/d"}, h.Consumers())
 }
 
+func TestBaseProfile(t *testing.T) {
+	for label, want := range map[string]string{"1g.10gb": "", "1g.10gb+me": "1g.10gb", "1g.10gb-gfx": "1g.10gb", "1+me": "1", "+me": ""} {
+		assert.Equal(t, want, BaseProfile(label), label)
+	}
+}
+
 func TestAddHolders(t *testing.T) {
 	a, other, elsewhere, hidden := Holder{Namespace: "a", Claim: "gpu"}, Holder{Namespace: "a", Claim: "other"}, Holder{Namespace: "b", Claim: "gpu"}, Holder{Hidden: true}
 	assert.Equal(t, []Holder{a, elsewhere, other, hidden}, AddHolders([]Holder{a}, elsewhere, a, other, hidden, hidden, elsewhere))

@@ -152,3 +152,18 @@ func TestMemoryModes(t *testing.T) {
 	}
 	assert.Equal(t, []string{"NPS1", "NPS4"}, memoryModes(n))
 }
+
+// A device with several holders has a line for each, also where others share one.
+func TestCompactEntries(t *testing.T) {
+	holder := func(name string) cluster.Holder {
+		return cluster.Holder{Namespace: "team", Claim: name, Pods: []string{name}}
+	}
+	kind := cluster.DeviceKind{Label: "1g.10gb"}
+	d := &drawing{}
+	entries := d.compactEntries([]cluster.Held{
+		{DeviceKind: kind, Holders: []cluster.Holder{holder("a"), holder("b")}},
+		{DeviceKind: kind, Holders: []cluster.Holder{holder("c")}}, {DeviceKind: kind, Holders: []cluster.Holder{holder("d")}},
+	})
+	assert.Len(t, entries, 3)
+	assert.True(t, d.compacted)
+}

@@ -100,6 +100,9 @@ func TestRecovered(t *testing.T) {
 	assert.True(t, m.recovered(m.event(accounted)), "the driver asks for nothing")
 	assert.True(t, m.recovered(m.event(4711)))
 	assert.False(t, m.recovered(m.event(unaccounted)), "the GPU answers, but was not reset")
+	before := m.event(unaccounted)
+	before.LoadID = "an earlier load"
+	assert.True(t, m.recovered(before), "the driver was reloaded")
 
 	m.SetFaults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: "reset"}}})
 	for _, number := range []uint64{0, accounted, unaccounted} {

@@ -1,8 +1,10 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/pkg/cluster/read"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/kubefake"
@@ -257,6 +260,18 @@ func TestWhatMayNotBeRead(t *testing.T) {
 }
 
 // A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
+// What waits is computed again when pods or claims can no longer be read, and nothing for other kinds.
+func TestWhatMayNoLongerBeRead(t *testing.T) {
+	for resource, waiting := range map[string]bool{read.Pods.Resource: true, read.Claims.Resource: true, read.Nodes.Resource: false} {
+		s := loaded(t, invent.Cluster(1, now))
+		s.note(text.Unread{Resource: resource, Message: "you may not"})
+		w, ok := s.take()
+		require.True(t, ok)
+		assert.Equal(t, waiting, w.waiting != nil, resource)
+		assert.Len(t, w.unread, 1)
+	}
+}
+
 func TestTrimmed(t *testing.T) {
 	c := scenes.Claim("a", "p", "node-a", 0, "x")
 	c.Status.Allocation.Devices.Results[0].Driver = "other.example"
@@ -307,9 +322,16 @@ func TestCandidates(t *testing.T) {
 	names, left := candidates(s)
 	assert.LessOrEqual(t, len(names), maxExplained)
 	assert.Equal(t, 100, len(names)+left)
-	models := map[string]bool{}
+	least := map[string]cluster.Bytes{}
+	free := func(n *overview.Node) cluster.Bytes { return n.Memory.TotalBytes - n.Memory.HeldBytes }
 	for _, name := range names {
-		models[s.Find(name).Model] = true
+		n := s.Find(name)
+		least[n.Model] = min(free(n), cmp.Or(least[n.Model], free(n)))
 	}
-	assert.Len(t, models, 2)
+	assert.Len(t, least, 2)
+	for _, n := range s.Nodes {
+		if !slices.Contains(names, n.Name) {
+			assert.LessOrEqual(t, free(n), least[n.Model], n.Name)
+		}
+	}
 }

@@ -148,7 +148,6 @@ func (m *configMaps) find(ctx context.Context, live bool, n *name) (found *forma
 			return p, nil, "", nil
 		}
 	}
-	slices.Sort(others)
 	return nil, others, "", nil
 }
 

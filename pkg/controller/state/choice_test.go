@@ -28,7 +28,7 @@ func TestWhoSaysWhat(t *testing.T) {
 		"nobody, no default":             {profiles: "cpx", want: "", source: v1beta1.FromNone},
 		"nobody":                         {profiles: "cpx default", want: "default", source: v1beta1.FromDefault},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1beta1.FromSpec},
-		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profileName names PartitionProfile spx, which does not exist; existing profiles: default"},
+		"the spec, missing":              {spec: spec("spx"), profiles: "old default", want: "-", keep: names.ReasonProfileNotFound, says: "the GPUNode's spec.profileName names PartitionProfile spx, which does not exist; existing profiles: default, old"},
 		"by a label, missing":            {spec: spec("spx"), from: "a=spx", want: "-", keep: names.ReasonProfileNotFound, says: "the node's label a=spx names PartitionProfile spx, which does not exist; existing profiles: none"},
 		"by a label":                     {spec: spec("spx"), from: "a=spx", profiles: "spx", want: "spx", source: v1beta1.FromLabel},
 		"paused":                         {spec: v1beta1.GPUNodeSpec{ProfileName: "cpx", Paused: true}, profiles: "cpx", want: "-", keep: names.ReasonPaused, says: "spec.paused is true"},

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
 
@@ -27,6 +28,17 @@ func TestTopologyThatDoesNotExist(t *testing.T) {
 	top, err := sysfs.InTask(t.Context(), files, sysfs.ReadTopology)
 	require.NoError(t, err)
 	assert.Empty(t, top.Nodes)
+}
+
+// Folders are listed by name: 10 comes before 9.
+func TestNodesAreInTheOrderOfTheirNumbers(t *testing.T) {
+	g := amdtest.MI300XCPX()
+	for i := range g.Nodes {
+		g.Nodes[i].Number = 5 + i
+	}
+	top, err := sysfs.InTask(t.Context(), amdtest.NewTree(g), sysfs.ReadTopology)
+	require.NoError(t, err)
+	assert.IsIncreasing(t, lists.Map(top.Nodes, func(n sysfs.Node) int { return n.Number }))
 }
 
 func TestMemoryOfANode(t *testing.T) {

@@ -106,6 +106,8 @@ func TestSharedPartitions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, d.SharedPartitions(), "on demand it is a replica of the whole GPU")
 	assert.Equal(t, "a replica of the whole GPU", d.ExtendedResourceText())
+	static := Layout{Partitioning: PartitioningStatic, Static: []gpu.Placement{largeMIG, smallMIG, largeMIG}}
+	assert.Equal(t, []string{"1g.10gb", "3g.40gb"}, static.partitions(), "each once")
 }
 
 // With Partition, the extended resource means one thing on a node, as with strategy single of

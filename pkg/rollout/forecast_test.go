@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -212,4 +213,16 @@ func TestEstimate(t *testing.T) {
 	f.Nodes[0].Blocked = []ForecastBlocker{{Kind: BlockerPod}}
 	require.NoError(t, f.Estimate(fleet(1)))
 	assert.Equal(t, gpunodes.Now, *f.Ends, "set aside")
+}
+
+func TestListed(t *testing.T) {
+	assert.Nil(t, listed(nil))
+	var all []v1beta1.PlanNode
+	for i := range mostListed + 5 {
+		all = append(all, v1beta1.PlanNode{NodeName: fmt.Sprintf("node-%02d", 50-i)})
+	}
+	got := lists.Map(listed(all), func(n v1beta1.PlanNode) string { return n.NodeName })
+	assert.Len(t, got, mostListed)
+	assert.Equal(t, "node-26", got[0])
+	assert.IsIncreasing(t, got)
 }

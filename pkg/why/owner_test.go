@@ -2,6 +2,7 @@ package why_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -200,6 +201,7 @@ func TestExplain(t *testing.T) {
 		}(),
 	} {
 		in.Now = pending.Now
+		slices.Reverse(in.Pods) // The oldest come first.
 		got[name] = why.ExplainOwner(in)
 	}
 	golden.Equal(t, "testdata/owners.yaml", yamlOf(t, got))
@@ -223,8 +225,10 @@ func reserved(c *resourceapi.ResourceClaim) {
 }
 
 func TestClaims(t *testing.T) {
-	user := pods("other", nil)
-	user[0].Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: ptr.To("gpu")}}
+	user := pods("other", nil, nil)
+	for i := range user {
+		user[i].Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: ptr.To("gpu")}}
+	}
 	fromTemplate := pods("other", nil)
 	fromTemplate[0].Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: ptr.To("gpu")}}
 	got := map[string]*why.OwnerExplanation{}
@@ -242,6 +246,7 @@ func TestClaims(t *testing.T) {
 		"deleted, in use":  {Claim: claim(reserved, func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: pending.Now} })},
 		"without a device": {Claim: claim(func(c *resourceapi.ResourceClaim) { c.Status.Allocation = &resourceapi.AllocationResult{} })},
 	} {
+		slices.Reverse(in.Pods)
 		got[name] = why.ExplainOwner(in)
 	}
 	golden.Equal(t, "testdata/claims.yaml", yamlOf(t, got))

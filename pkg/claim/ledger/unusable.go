@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -67,12 +68,7 @@ func newerError(data []byte, newer *durable.NewerError) error {
 func (l *Ledger) Unusable() []Unusable {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	var all []Unusable
-	for _, n := range l.unusable {
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b Unusable) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
-	return all
+	return slices.SortedFunc(maps.Values(l.unusable), func(a, b Unusable) int { return strings.Compare(string(a.Claim.UID), string(b.Claim.UID)) })
 }
 
 // Check fails with an *UnusableError if the claim's record, or one that may hold devices of one of the

@@ -170,6 +170,14 @@ func TestRoomFor(t *testing.T) {
 	assert.False(t, overview.RoomFor(s, "9g.90gb").Known)
 
 	before := overview.RoomFor(s, "1g.10gb").Count
+	fleet := snapshot(scenes.Fleet())
+	fleet.Kinds = s.Kinds
+	first := overview.RoomFor(fleet, "1g.10gb").Places[0].Node
+	n := fleet.Find(first)
+	n.GPUs = n.GPUs[len(n.GPUs)-1:]
+	places := overview.RoomFor(fleet, "1g.10gb").Places
+	assert.Equal(t, first, places[len(places)-1].Node, "the most room first: %v", places)
+
 	s.Nodes[0].Cordoned = true
 	assert.Less(t, overview.RoomFor(s, "1g.10gb").Count, before, "a cordoned node has no room")
 }

@@ -182,7 +182,6 @@ func (m *configMaps) sharing(ctx context.Context, live bool, of map[string]strin
 			return p, "", nil
 		}
 	}
-	slices.Sort(others)
 	return nil, fmt.Sprintf("%s is %q, which does not exist; existing ones: %s", what, value, strings.Join(others, ", ")), nil
 }
 

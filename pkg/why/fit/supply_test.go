@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,4 +36,13 @@ func TestLargestLimit(t *testing.T) {
 		}
 		assert.Equal(t, "it asks for 200Gi of memory, and a device has 80Gi of memory for all its shares", s.limit.text, "%v", order)
 	}
+}
+
+func TestNamesOf(t *testing.T) {
+	holders := []cluster.Holder{{Namespace: "b", Pods: []string{"z"}}, {Namespace: "a", Pods: []string{"y"}}, {Namespace: "a", Pods: []string{"x"}}, {Namespace: "a", Claim: "c"}}
+	assert.Equal(t, []string{"a: claim c without a pod, x, y", "b: z"}, NamesOf(holders))
+	for i := range 6 {
+		holders = append(holders, cluster.Holder{Namespace: fmt.Sprint("c-", i), Pods: []string{"p"}})
+	}
+	assert.Equal(t, []string{"c-0: p", "c-1: p", "4 more namespaces"}, NamesOf(holders)[2:])
 }

@@ -83,7 +83,7 @@ func TestTaintAsText(t *testing.T) {
 
 func TestWhoHolds(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpu"}}
-	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"}, {Resource: "podgroups", Name: "c"}}
 	h := newHolder(c, resourceapi.DeviceRequestAllocationResult{AdminAccess: ptr.To(true)})
 	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Pods: []string{"a", "b"}, Others: []Consumer{
 		{Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"},

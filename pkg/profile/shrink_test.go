@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -32,7 +33,7 @@ func TestShrinking(t *testing.T) {
 			[]string{"gpu-0000-01-00-0"}, nil,
 		},
 		"both change": {
-			[]profile.NodeGPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, migOn, to(off))},
+			[]profile.NodeGPU{gpuOf(other, migOn, to(off)), gpuOf(hopper, migOn, to(off))},
 			[]string{"gpu-0000-01-00-0", "gpu-0000-02-00-0"}, nil,
 		},
 		"nothing changes, so nobody is displaced": {
@@ -95,4 +96,8 @@ func TestShrinking(t *testing.T) {
 			assert.Equal(t, tt.want, plan.Shrinking)
 		})
 	}
+}
+
+func TestVendors(t *testing.T) {
+	assert.Equal(t, []gpu.Vendor{gpu.AMD, gpu.NVIDIA}, profile.Vendors([]profile.NodeGPU{gpuOf(hopper), gpuOf(mi300), gpuOf(other)}))
 }

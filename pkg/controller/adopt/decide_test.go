@@ -411,3 +411,5 @@ func kindOf(o client.Object) string {
 	}
 	return "*v1beta1.GPUNode"
 }
+
+func TestProjects(t *testing.T) { assert.IsIncreasing(t, Projects()) }

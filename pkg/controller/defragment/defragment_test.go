@@ -247,7 +247,7 @@ func TestRoundRobin(t *testing.T) {
 		pods[namespace] = append(pods[namespace], p)
 	}
 	for i := range 40 {
-		add("many", string(rune('A'+i)))
+		add("many", string(rune('A'+39-i)))
 	}
 	add("few", "x")
 	of := func(offset int) (all []string) {

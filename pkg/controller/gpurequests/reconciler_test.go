@@ -159,12 +159,15 @@ func TestTooManyClasses(t *testing.T) {
 
 // Evaluating selectors of one namespace does not keep others waiting: it continues later.
 func TestTurns(t *testing.T) {
-	w := newWorld(t, namespace("true"), class("whole", "", isGPU), template("a", "whole", 1), template("b", "whole", 1))
+	newer := template("b", "whole", 1)
+	newer.CreationTimestamp = metav1.Now()
+	w := newWorld(t, namespace("true"), class("whole", "", isGPU), template("a", "whole", 1), newer)
 	// Each look at the clock takes most of a turn.
 	now := time.Now()
 	w.r.Clock = &clocktesting.SimpleIntervalClock{Time: now, Duration: turn*2/3 + 1}
 	assert.NotZero(t, w.reconcile().RequeueAfter)
 	assert.Len(t, w.spec().Templates, 1)
+	assert.Contains(t, w.spec().Templates, "b", "pods name new ones soonest")
 	w.r.Clock = clock.RealClock{}
 	assert.Zero(t, w.reconcile())
 	assert.Len(t, w.spec().Templates, 2)

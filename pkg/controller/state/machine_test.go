@@ -441,6 +441,14 @@ func TestTextsAreCut(t *testing.T) {
 	assert.Equal(t, "InUse", ReasonWord("InUse"))
 }
 
+func TestChanging(t *testing.T) {
+	assert.Equal(t, []string{"a", "b"}, changing(&v1beta1.Task{Changes: []v1beta1.GPUChange{{GPU: "b"}, {GPU: "a"}, {GPU: "b"}}}), "in order, once")
+}
+
+func TestGPUNames(t *testing.T) {
+	assert.Equal(t, []string{"a", "b"}, gpuNames(&v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "b"}, {Name: "a"}}}))
+}
+
 func TestShrinking(t *testing.T) {
 	assert.Equal(t, []string{"a", "c"}, shrinking([]string{"c", "a", "b", "c"}, []string{"b"}), "the GPUs that do not change, in order, once")
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,7 +96,6 @@ func (s *Supervisor) List() ([]string, error) {
 			ids = append(ids, e.Name())
 		}
 	}
-	slices.Sort(ids)
 	return ids, nil
 }
 

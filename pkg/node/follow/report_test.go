@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/clientfake"
@@ -331,4 +332,15 @@ func TestReserve(t *testing.T) {
 	w.rig.AwaitNoTaints()
 	assert.Empty(t, w.reservation)
 	assert.Empty(t, w.wake, "once per reservation")
+}
+
+func TestHeldOf(t *testing.T) {
+	on := func(address, name string, admin bool) ledger.Device {
+		return ledger.Device{Placement: gpu.Placement{GPU: address}, Name: name, Admin: admin}
+	}
+	records := []ledger.Record{
+		{Devices: []ledger.Device{on("a", "second", false), on("a", "first", false), on("b", "other", false)}},
+		{Devices: []ledger.Device{on("a", "second", false), on("a", "monitor", true)}},
+	}
+	assert.Equal(t, []string{"first", "second"}, heldOf(&inventory.GPU{GPU: gpu.GPU{PCIAddress: "a"}}, records), "in order, once")
 }

@@ -91,3 +91,9 @@ func FuzzParseAddress(f *testing.F) {
 		}
 	})
 }
+
+func TestNodesOfAGPU(t *testing.T) {
+	top := Topology{Nodes: []Node{{Minor: 130, location: 0x500}, {Minor: 129, location: 0x2700}, {Minor: 128, location: 0x501}}}
+	of := top.Of(address{bus: 5})
+	assert.Equal(t, []Node{top.Nodes[2], top.Nodes[0]}, of, "in the order of their render nodes")
+}

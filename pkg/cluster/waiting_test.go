@@ -84,6 +84,11 @@ func TestWaiting(t *testing.T) {
 			scenes.Scene{Objects: cluster.Objects{PendingPods: []corev1.Pod{asking(pending("a", "old"), "nvidia.com/mig-1g.10gb"), asking(pending("a", "net"), "example.com/nic")}}},
 			[]cluster.Waiting{{Namespace: "a", Pod: "old"}},
 		},
+		"several, in order": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("b", "c", "cheap", "p"), scenes.WaitingClaim("a", "d", "cheap", "p")},
+				PendingPods: []corev1.Pod{asking(pending("a", "old"), "nvidia.com/mig-1g.10gb")}}},
+			[]cluster.Waiting{{Namespace: "a", Pod: "old"}, {Namespace: "a", Claim: "d", Pod: "p"}, {Namespace: "b", Claim: "c", Pod: "p"}},
+		},
 		"a pod by the class's own resource": {
 			scenes.Scene{Objects: cluster.Objects{PendingPods: []corev1.Pod{asking(pending("a", "old"), "deviceclass.resource.kubernetes.io/cheap")}}},
 			[]cluster.Waiting{{Namespace: "a", Pod: "old"}},

@@ -377,3 +377,13 @@ func TestRulesTaintWhatTheySelect(t *testing.T) {
 	assert.Equal(t, []string{"all", "one"}, cluster.RulesBehind(in.Rules, device, fan))
 	assert.Empty(t, g.Fits)
 }
+
+// A node can publish a pool whose name is not its own.
+func TestNodeNames(t *testing.T) {
+	in := scenes.Fleet().Objects
+	in.Slices = slices.Concat(scenes.GPUs("z", 1, scenes.H100), scenes.GPUs("m", 1, scenes.H100), scenes.GPUs("z", 1, scenes.H100))
+	for i := range scenes.GPUs("z", 1, scenes.H100) {
+		in.Slices[i].Spec.Pool.Name = "a"
+	}
+	assert.Equal(t, []string{"m", "z"}, cluster.New(in).NodeNames())
+}

@@ -98,6 +98,7 @@ func TestMemoryAddsUp(t *testing.T) {
 		}
 	}
 	assert.Equal(t, overview.Memory{}, overview.MemoryOf(&cluster.GPU{}))
+	assert.Zero(t, overview.Memory{}.Percent())
 }
 
 func TestStateOf(t *testing.T) {

@@ -1,6 +1,7 @@
 package defragment
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/defrag"
 )
 
 // scattered has an attempt on the second node.
@@ -264,4 +266,28 @@ func TestRoundRobin(t *testing.T) {
 	assert.Equal(t, []string{"few/x", "many/A", "many/B"}, of(0)[:3])
 	assert.Equal(t, []string{"many/Q", "few/x", "many/R"}, of(1)[:3])
 	assert.Empty(t, roundRobin(nil, 0))
+}
+
+func TestStorable(t *testing.T) {
+	devices := func(n int) []defrag.Device { return make([]defrag.Device, n) }
+	moves := func(n, from, to int) []defrag.Move {
+		return slices.Repeat([]defrag.Move{{From: devices(from), To: devices(to)}}, n)
+	}
+	const gpus, most = v1beta1.MaxGPUs, v1beta1.MaxMoves
+	const each = v1beta1.MaxMovedDevices / most / 2
+	for name, test := range map[string]struct {
+		plan     defrag.Plan
+		reserved int
+		want     bool
+	}{
+		"at every bound":        {defrag.Plan{Devices: devices(gpus), Moves: moves(most, each, each)}, v1beta1.MaxReservedDevices, true},
+		"too many devices":      {defrag.Plan{Devices: devices(gpus + 1)}, 0, false},
+		"too many reserved":     {defrag.Plan{}, v1beta1.MaxReservedDevices + 1, false},
+		"too many moves":        {defrag.Plan{Moves: moves(most+1, 1, 1)}, 0, false},
+		"too many from one pod": {defrag.Plan{Moves: moves(1, gpus+1, 1)}, 0, false},
+		"too many to one pod":   {defrag.Plan{Moves: moves(1, 1, gpus+1)}, 0, false},
+		"too many that move":    {defrag.Plan{Moves: append(moves(most-1, each, each), moves(1, each+1, each)...)}, 0, false},
+	} {
+		assert.Equal(t, test.want, storable(&test.plan, devices(test.reserved)), name)
+	}
 }

@@ -121,6 +121,15 @@ func TestDevicesAreWithheld(t *testing.T) {
 	step = next(n, after(2*time.Second, holders(h)))
 	assert.Equal(t, []any{v1beta1.Verifying, true}, []any{step.Status.State, step.Evict}, "its device is gone")
 	assert.Equal(t, v1beta1.Idle, next(n, after(2*time.Second)).Status.State)
+
+	for evicted, want := range map[int32]bool{0: false, 1: true} {
+		failed := inState(v1beta1.Failed, func(n *v1beta1.GPUNode) {
+			retry := metav1.NewMicroTime(noon)
+			n.Status.Switch.EvictedPodCount, n.Status.Switch.RetryTime = evicted, &retry
+		})
+		again := next(failed, after(time.Hour)).Status
+		assert.Equal(t, []any{int32(2), want}, []any{again.Switch.Attempt, again.Switch.Withhold}, "%d evicted before", evicted)
+	}
 }
 
 // Monitoring pods are paused as the policy says, also those that an earlier switch has paused.

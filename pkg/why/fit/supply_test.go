@@ -46,3 +46,9 @@ func TestNamesOf(t *testing.T) {
 	}
 	assert.Equal(t, []string{"c-0: p", "c-1: p", "4 more namespaces"}, NamesOf(holders)[2:])
 }
+
+func TestTaintTexts(t *testing.T) {
+	assert.Equal(t, []string{"a:NoSchedule", "b=c:NoExecute (DeviceTaintRule one, two)"}, TaintTexts([]cluster.Taint{
+		{Key: "a", Effect: resourceapi.DeviceTaintEffectNoSchedule}, {Key: "b", Value: "c", Effect: resourceapi.DeviceTaintEffectNoExecute, Rules: []string{"one", "two"}},
+	}))
+}

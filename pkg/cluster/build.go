@@ -46,6 +46,7 @@ func (c *Cluster) Summary(ctx context.Context, v View) *Summary {
 	}
 	c.addProgress(nodes, v)
 	for _, n := range nodes {
+		slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) }) // a node can have several pools
 		n.setState(c.Node(n.Name))
 		s.Nodes = append(s.Nodes, *n)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -379,11 +380,15 @@ func TestRulesTaintWhatTheySelect(t *testing.T) {
 }
 
 // A node can publish a pool whose name is not its own.
-func TestNodeNames(t *testing.T) {
-	in := scenes.Fleet().Objects
-	in.Slices = slices.Concat(scenes.GPUs("z", 1, scenes.H100), scenes.GPUs("m", 1, scenes.H100), scenes.GPUs("z", 1, scenes.H100))
-	for i := range scenes.GPUs("z", 1, scenes.H100) {
-		in.Slices[i].Spec.Pool.Name = "a"
+func TestNodeWithTwoPools(t *testing.T) {
+	other := scenes.H100("z", 1)
+	for i := range other {
+		other[i].Spec.Pool.Name, other[i].Spec.Pool.ResourceSliceCount = "a", int64(len(other))
 	}
-	assert.Equal(t, []string{"m", "z"}, cluster.New(in).NodeNames())
+	var in scenes.Scene
+	in.Slices = slices.Concat(other, scenes.GPUs("m", 1, scenes.H100), scenes.GPUs("z", 1, scenes.H100))
+	assert.Equal(t, []string{"m", "z"}, cluster.New(in.Objects).NodeNames())
+	node := in.Summary().Nodes[1]
+	assert.Equal(t, "z", node.Name)
+	assert.Equal(t, []string{scenes.GPUOf(0), scenes.GPUOf(1)}, lists.Map(node.GPUs, func(g cluster.GPU) string { return g.Name }))
 }

@@ -28,10 +28,12 @@ bin/cluster up --dir "$dir" --nodes "$(IFS=,; echo "${nodes[*]}")"
 export KUBECONFIG=$dir/kubeconfig PATH=$PWD/bin:$(bin/cluster path):$PATH
 bin/cluster load --dir "$dir" --tar build/simulated-driver.tar
 driver=$(cat build/simulated-driver.image)
-values=(--set simulate.nodes.node-a=h100x8,simulate.nodes.node-b=h100x8,simulate.nodes.node-c=h100x8,simulate.nodes.node-d=mi300x8)
-for file in "$old"/demo/values.yaml "$old"/demo/{sharing-mig,sharing-mps}/settings/values.yaml; do values+=(--values "$file"); done
-# deploy SOURCES
-deploy() { SOURCES=$1 test/deploy.sh "$dir" "${values[@]}" --set simulate.image.tag="${driver##*:}"; }
+# deploy SOURCES, with the settings of their demos: the names of a chart's values can change.
+deploy() {
+  local file values=(--set simulate.nodes.node-a=h100x8,simulate.nodes.node-b=h100x8,simulate.nodes.node-c=h100x8,simulate.nodes.node-d=mi300x8)
+  for file in "$1"/demo/values.yaml "$1"/demo/{sharing-mig,sharing-mps}/settings/values.yaml; do values+=(--values "$file"); done
+  SOURCES=$1 test/deploy.sh "$dir" "${values[@]}" --set simulate.image.tag="${driver##*:}"
+}
 
 # hold SOURCES DEMO...: creates the pods of demos, and waits until they run.
 hold() {

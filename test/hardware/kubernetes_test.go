@@ -31,7 +31,7 @@ const (
 	nodeName        = "gpu-node"
 	clusterPatience = 10 * time.Minute
 	// settingsOfMPS is a profile whose GPUs are shared through one MPS daemon for all pods.
-	settingsOfMPS = `profiles={"side-by-side":{"rules":[{"gpus":{"vendor":"nvidia"},"sharing":{"strategy":"MPS","replicas":4,"maxClients":16}}]}}`
+	settingsOfMPS = `partitionProfiles={"side-by-side":{"rules":[{"gpus":{"vendor":"nvidia"},"sharing":{"strategy":"MPS","replicas":4,"maxClients":16}}]}}`
 )
 
 // kubernetesNode is a Kubernetes of one node on this machine.
@@ -115,6 +115,16 @@ func (k *kubernetesNode) load(name string) (repository, tag string) {
 	repository, tag, found := strings.Cut(strings.TrimSpace(string(image)), ":")
 	require.True(k.t, found, "%s.image has no tag: %s", name, image)
 	return repository, tag
+}
+
+func TestChartTakesSettings(t *testing.T) {
+	helm := os.Getenv("HELM")
+	if helm == "" {
+		t.Skip("make test-unit names helm in HELM")
+	}
+	out, err := exec.CommandContext(t.Context(), helm, "template", "tranche", "../../deployments/helm/tranche", "--set-json", settingsOfMPS).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "side-by-side.yaml: |")
 }
 
 // install installs the chart.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -202,14 +203,16 @@ func TestUnprepareFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, m := startNode(t, 1)
-			mustPrepare(t, m, claims.For("a", one))
-			tt.fail(p)
-			require.ErrorContains(t, m.Unprepare(t.Context(), claims.Ref("a")), tt.message)
-			require.Len(t, m.Ledger.List(), 1, "nobody else is given the place")
-			tt.mend(p)
-			mustRelease(t, m, "a")
-			p.nothingHeld(m)
+			synctest.Test(t, func(t *testing.T) {
+				p, m := startNode(t, 1)
+				mustPrepare(t, m, claims.For("a", one))
+				tt.fail(p)
+				require.ErrorContains(t, m.Unprepare(t.Context(), claims.Ref("a")), tt.message)
+				require.Len(t, m.Ledger.List(), 1, "nobody else is given the place")
+				tt.mend(p)
+				mustRelease(t, m, "a")
+				p.nothingHeld(m)
+			})
 		})
 	}
 }

@@ -81,7 +81,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	require.NoError(p.t, err)
 	config := Config{
 		Node: claims.Node, Driver: p.hardware.driver, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
-		GPUs: func() []gpu.GPU { return p.hardware.gpus },
+		GPUs: func() []gpu.GPU { return p.hardware.gpus }, LockDir: p.dir,
 	}
 	if p.shares != nil {
 		config.Shares = p.shares

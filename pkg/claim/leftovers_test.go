@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -254,6 +256,17 @@ func TestLeftoversOfTwoAllocations(t *testing.T) {
 	p.hardware.onDestroy = nil
 	assert.Empty(t, m.FinishReleases(t.Context()))
 	p.nothingHeld(m)
+}
+
+// What is left behind is written before the claim is forgotten.
+func TestLeftoversThatCannotBeWritten(t *testing.T) {
+	p, m := startNode(t, 1)
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
+	p.loseGPU(gpu.ErrLost)
+	left := filepath.Join(p.ledgerDir(), string(ledger.LeftoverUID("a", gpu.NameOf(claims.Address(0))))+".json")
+	require.NoError(t, os.MkdirAll(filepath.Join(left, "x"), 0o700))
+	require.ErrorContains(t, m.Unprepare(t.Context(), claims.Ref("a")), "write the record")
+	assert.True(t, m.Ledger.Has("a"))
 }
 
 // Dying at any step of such a release loses nothing.

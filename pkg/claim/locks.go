@@ -85,9 +85,6 @@ func (l *gpuLocks) lockOne(ctx context.Context, gpuID string) (release func(), e
 	if err := l.wait(ctx, gpuID, c); err != nil {
 		return nil, err
 	}
-	if l.dir == "" {
-		return func() { <-c }, nil
-	}
 	lock, err := l.lockFile(ctx, gpuID)
 	if err != nil {
 		<-c

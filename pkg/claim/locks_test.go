@@ -20,18 +20,18 @@ import (
 )
 
 func TestLockSaysWhatItWaitsFor(t *testing.T) {
-	var l gpuLocks
-	unlock, err := l.lock(t.Context(), []string{claims.Address(1), claims.Address(0), claims.Address(1)})
+	l := gpuLocks{dir: t.TempDir()}
+	unlock, err := l.lock(t.Context(), []string{claims.Address(2), claims.Address(1), claims.Address(2)})
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("not finished within 30s, the limit for one Prepare"))
-	_, err = l.lock(ctx, []string{claims.Address(2), claims.Address(1)})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("not finished within 30s, the limit for one Prepare"))
+	defer cancel()
+	_, err = l.lock(ctx, []string{claims.Address(1), claims.Address(0)})
 	require.EqualError(t, err, "wait for another claim that is being prepared or released on GPU gpu-0000-02-00-0: not finished within 30s, the limit for one Prepare")
 
 	// What it had taken before it gave up is free again, and so is the rest
 	// after unlock.
-	for _, free := range [][]string{{claims.Address(2)}, {claims.Address(3)}} {
+	for _, free := range [][]string{{claims.Address(0)}, {claims.Address(3)}} {
 		again, err := l.lock(t.Context(), free)
 		require.NoError(t, err)
 		again()
@@ -46,7 +46,7 @@ func TestLockSaysWhatItWaitsFor(t *testing.T) {
 // a GPU beside somebody else.
 func TestLocksOfRandomGPUs(t *testing.T) {
 	const gpus, workers, rounds = 6, 24, 200
-	var l gpuLocks
+	l := gpuLocks{dir: t.TempDir()}
 	var busy [gpus]atomic.Int32
 	var wg sync.WaitGroup
 	for range workers {
@@ -145,7 +145,6 @@ func TestWithoutTheLock(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			p.hardware.add(other, "MIG-x")
 			m := p.start()
-			m.locks.dir = t.TempDir()
 			p.shares.daemons["stray"] = true
 			mustPrepare(t, m, held)
 			m.Ledger.ReadAgain()

@@ -33,7 +33,7 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config has what a Manager works with. Shares, Static, Running, LockDir, Observer and
+// Config has what a Manager works with. Shares, Static, Running, Observer and
 // BeforeStep are optional.
 type Config struct {
 	// Node is the name of the node.
@@ -56,8 +56,7 @@ type Config struct {
 	// Running returns the pods that still have processes on this node. Nil: no pod counts
 	// as running.
 	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
-	// LockDir is the folder of lock files that two plugins on one node share. Empty: there
-	// is no other plugin.
+	// LockDir is the folder of lock files that two plugins on one node share.
 	LockDir string
 
 	Observer Observer

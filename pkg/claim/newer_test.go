@@ -2,6 +2,7 @@ package claim
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -66,9 +67,11 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	require.ErrorAs(t, err, &newer)
 
 	// What runs for it goes on, and its files stay.
-	p.shares.daemons = map[string]bool{"n": true, gpu.NameOf(claims.Address(0)): true, "stray": true}
+	theirDaemons := map[string]bool{"n": true, gpu.NameOf(claims.Address(0)): true}
+	p.shares.daemons = maps.Clone(theirDaemons)
+	p.shares.daemons["stray"] = true
 	assert.Equal(t, []string{"LedgerRecordNewer", "StrayDaemonStopped"}, reasons(m.Reconcile(t.Context(), noClaims)))
-	assert.Len(t, p.shares.daemons, 2)
+	assert.Equal(t, theirDaemons, p.shares.daemons)
 	assert.FileExists(t, p.cdiFile("n"))
 	assert.FileExists(t, file)
 	assert.Equal(t, []string{theirs.Name()}, p.hardware.names())

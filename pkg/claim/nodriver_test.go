@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/test/claims"
 )
 
@@ -67,6 +68,32 @@ func TestPrepareWithoutTheDriver(t *testing.T) {
 	_, _, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 1, 1)))
 	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.NameOf(claims.Address(0))))
 	assert.Len(t, m.Ledger.List(), 1)
+}
+
+// The driver may be closed at any time. What was begun without it is undone, the pod ends, and the next
+// attempt finishes the rest.
+func TestDriverIsClosedMeanwhile(t *testing.T) {
+	for n, closed := 0, true; closed; n++ {
+		p, m := startSharingNode(t, 1)
+		asked := 0
+		m.Driver = func(string) (hardware.Driver, error) {
+			asked++
+			if closed = asked > n; asked == n+1 {
+				return nil, errScripted
+			}
+			return p.hardware, nil
+		}
+		c := claims.ShareClaim("a", claims.MIGShare(0), "10Gi")
+		if _, _, err := m.Prepare(t.Context(), c); closed {
+			require.ErrorIs(t, err, errScripted, "lookup %d", n)
+			mustPrepare(t, m, c)
+		} else {
+			require.NoError(t, err)
+		}
+		mustRelease(t, m, "a")
+		assert.Empty(t, m.FinishReleases(t.Context()))
+		p.nothingShared(m)
+	}
 }
 
 // A release that nobody asked for is not postponed: that the pods have left is not

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -119,26 +120,28 @@ func TestOneDeviceTwiceInAClaim(t *testing.T) {
 // The claim was deallocated and allocated again while the kubelet was away: its
 // UID is the same, its devices are not.
 func TestPrepareReallocatedClaim(t *testing.T) {
-	before, now := claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "1g.10gb", 5, 1)
-	p, m := startNode(t, 2)
-	mustPrepare(t, m, claims.For("a", before))
+	synctest.Test(t, func(t *testing.T) {
+		before, now := claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "1g.10gb", 5, 1)
+		p, m := startNode(t, 2)
+		mustPrepare(t, m, claims.For("a", before))
 
-	r := mustPrepare(t, m, claims.For("a", now))
-	assert.Equal(t, []string{now.Name()}, p.hardware.names())
-	assert.Equal(t, now.Name(), r.Devices[0].Name)
+		r := mustPrepare(t, m, claims.For("a", now))
+		assert.Equal(t, []string{now.Name()}, p.hardware.names())
+		assert.Equal(t, now.Name(), r.Devices[0].Name)
 
-	// While a process uses the old one, the new one is not made.
-	p.hardware.onDestroy = at(now, usedBy7)
-	_, _, err := m.Prepare(t.Context(), claims.For("a", before))
-	require.ErrorContains(t, err, "release what claim team/claim-a held before")
-	assert.Equal(t, []string{now.Name()}, p.hardware.names())
+		// While a process uses the old one, the new one is not made.
+		p.hardware.onDestroy = at(now, usedBy7)
+		_, _, err := m.Prepare(t.Context(), claims.For("a", before))
+		require.ErrorContains(t, err, "release what claim team/claim-a held before")
+		assert.Equal(t, []string{now.Name()}, p.hardware.names())
 
-	// A GPU that does not answer keeps it from nothing else.
-	p.hardware.onDestroy = at(now, errScripted)
-	mustPrepare(t, m, claims.For("a", before))
-	p.hardware.onDestroy = nil
-	assert.Empty(t, m.FinishReleases(t.Context()))
-	assert.Equal(t, []string{before.Name()}, p.hardware.names())
+		// A GPU that does not answer keeps it from nothing else.
+		p.hardware.onDestroy = at(now, errScripted)
+		mustPrepare(t, m, claims.For("a", before))
+		p.hardware.onDestroy = nil
+		assert.Empty(t, m.FinishReleases(t.Context()))
+		assert.Equal(t, []string{before.Name()}, p.hardware.names())
+	})
 }
 
 func TestPrepareRefusesBeforeTouching(t *testing.T) {

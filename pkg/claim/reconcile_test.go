@@ -113,6 +113,14 @@ func TestForeign(t *testing.T) {
 	require.NoError(t, m.Ledger.Put(old))
 	assert.Empty(t, foreignOn(t, m, claims.Address(0)))
 
+	both := claims.For("b", claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "3g.40gb", 0, 4))
+	mustPrepare(t, m, both)
+	for n := range 2 {
+		_, missing, err := m.Compare(t.Context(), claims.Address(n))
+		require.NoError(t, err)
+		assert.Empty(t, missing, "devices of another GPU are not looked for here")
+	}
+
 	p.hardware.onLive = func(string) error { return errScripted }
 	_, err := m.Foreign(t.Context(), claims.Address(0))
 	require.ErrorIs(t, err, errScripted)
@@ -152,8 +160,11 @@ func TestReconcileKeepsFilesThatCannotBeRead(t *testing.T) {
 func TestReconcileLeavesOrphanFilesOfBusyGPUs(t *testing.T) {
 	p, m := startNode(t, 1)
 	mustPrepare(t, m, claims.For("a", claims.Whole(0)))
+	removed, err := m.removeOrphanFile(t.Context(), "a", nil)
+	require.NoError(t, err)
+	assert.False(t, removed, "the claim was prepared again meanwhile")
 	require.NoError(t, m.Ledger.Delete("a"))
-	err := m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
+	err = m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		findings := m.removeOrphanFiles(ctx)
@@ -206,6 +217,8 @@ func TestRecover(t *testing.T) {
 			require.NoError(t, findings[0].Err)
 			assert.Contains(t, findings[0].Message, "claim a")
 			assert.Contains(t, findings[0].Message, "rebuilt from the claim's CDI file")
+			rebuilt, _ := m.Ledger.Get("a")
+			assert.Equal(t, ledger.Prepared, rebuilt.State)
 			r := mustPrepare(t, m, claims.For("a", one))
 			assert.Equal(t, "MIG-1", r.Devices[0].UUID, "the same partition")
 			mustRelease(t, m, "a")

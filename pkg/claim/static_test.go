@@ -39,8 +39,7 @@ func TestStaticPartitionIsHandedOutAndLeft(t *testing.T) {
 	again := mustPrepare(t, m, claims.For("a", one))
 	assert.Equal(t, record.Devices, again.Devices)
 
-	_, _, err := m.Prepare(t.Context(), claims.For("b", one))
-	require.ErrorContains(t, err, "claim team/claim-a (pod pod-a) still holds", "it is one claim's at a time")
+	require.ErrorContains(t, prepareOnce(t, m, claims.For("b", one)), "claim team/claim-a (pod pod-a) still holds", "it is one claim's at a time")
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	mustPrepare(t, m, claims.For("b", one))

@@ -39,6 +39,9 @@ func TestTry(t *testing.T) {
 			tried, err := p.start().Try(t.Context(), one)
 			require.True(t, tried)
 			require.ErrorContains(t, err, "could not be undone")
+			tried, err = p.start().Try(t.Context(), one)
+			require.False(t, tried, "before what is left is gone")
+			require.ErrorIs(t, err, errScripted)
 			p.hardware.onEdits, p.hardware.onDestroy = nil, nil
 		}, tried: true},
 		"somebody's partition": {device: one, setUp: func(_ *testing.T, p *place) { p.hardware.add(one, "MIG-x") }, err: "Tranche did not make"},

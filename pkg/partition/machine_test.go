@@ -140,7 +140,7 @@ func (m *machine) restart() {
 	require.NoError(m.t, err)
 	m.manager = claim.NewManager(claim.Config{
 		Node: "node-a", Driver: func(string) (hardware.Driver, error) { return m.Driver, nil }, Ledger: records, CDI: files, GPUs: m.gpus, Static: state.Static,
-		LoadID: func(string) string { return m.load() },
+		LoadID: func(string) string { return m.load() }, LockDir: m.root,
 	})
 	m.node = partition.New(partition.Config{
 		State: state, GPUs: m.gpus, Driver: func(string) (hardware.Driver, error) { return m, nil }, Claims: m.manager, MemoryModes: true, At: m.point,

@@ -1,29 +1,35 @@
-// Command mutate breaks random places of packages, one at a time, and prints how many of them the
-// tests notice: those of the package itself, and those of the packages above it. It ends with
-// status 1 if fewer are noticed than the aims say. The working tree is never changed.
+// Command mutate breaks places of packages, one at a time, all or a number that it chooses, and prints
+// how many of them the tests notice: those of the package itself, and those of the packages above it.
+// It ends with status 1 if fewer are noticed than the aims say. The working tree is never changed.
+//
+// A package is compiled once, with a switch for each place that an environment variable turns. What a
+// switch cannot have, such as a constant, is compiled for itself.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 type options struct {
-	// count is the number of places to break, seed chooses them.
+	// count is the number of places to break, 0 for all; seed chooses them.
 	count int
 	seed  uint64
 	// lab has packages, separated by commas, that count as near to every package.
@@ -44,20 +50,24 @@ type options struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.count, "n", 120, "number of places to break")
+	flag.IntVar(&o.count, "n", 120, "number of places to break; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 0, "chooses the places; 0 for another one each time")
 	flag.StringVar(&o.lab, "lab", "./test/lab,./test/e2e", "packages, separated by commas, whose tests count as near to every package")
 	flag.BoolVar(&o.above, "above", true, "also run the tests of the packages above")
 	flag.IntVar(&o.nearAim, "near", 85, "aim: percent noticed by the package itself and the lab")
 	flag.IntVar(&o.allAim, "all", 93, "aim: percent noticed by any package")
-	flag.DurationVar(&o.slack, "slack", 30*time.Second, "time that tests have in any case, beside three times what they take otherwise")
+	flag.DurationVar(&o.slack, "slack", 10*time.Second, "time that tests have in any case, beside three times what they take otherwise")
 	flag.IntVar(&o.memory, "memory", 4096, "limit of the data of each process, in MiB")
 	flag.StringVar(&o.only, "only", "", "regular expression: break only places whose kind and diff match, as in the report")
 	flag.Parse()
 	o.patterns = flag.Args()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	reached, err := withCache(func() (bool, error) { return run(ctx, ".", o, os.Stdout, os.Stderr) })
+	work := func() (bool, error) { return run(ctx, ".", o, os.Stdout, os.Stderr) }
+	if o.above || o.lab != "" {
+		work = withCache(work)
+	}
+	reached, err := work()
 	stop()
 	switch {
 	case err != nil:
@@ -68,22 +78,24 @@ func main() {
 	}
 }
 
-// withCache calls run with a cache of the go command that is removed afterwards: each broken place
-// adds a hundred megabytes to it, which nobody uses again.
-func withCache(run func() (bool, error)) (reached bool, err error) {
-	caches, err := os.UserCacheDir()
-	if err != nil {
-		return false, err
+// withCache has work use a cache of the go command that is removed afterwards: all packages above each
+// broken one are compiled into it, gigabytes that nobody uses again.
+func withCache(work func() (bool, error)) func() (bool, error) {
+	return func() (reached bool, err error) {
+		caches, err := os.UserCacheDir()
+		if err != nil {
+			return false, err
+		}
+		cache, err := os.MkdirTemp(caches, "mutate")
+		if err != nil {
+			return false, err
+		}
+		if err := os.Setenv("GOCACHE", cache); err != nil {
+			return false, err
+		}
+		reached, err = work()
+		return reached, errors.Join(err, os.RemoveAll(cache))
 	}
-	cache, err := os.MkdirTemp(caches, "mutate")
-	if err != nil {
-		return false, err
-	}
-	if err := os.Setenv("GOCACHE", cache); err != nil {
-		return false, err
-	}
-	reached, err = run()
-	return reached, errors.Join(err, os.RemoveAll(cache))
 }
 
 // run breaks places of the module in dir and writes the report to out. It returns whether the aims
@@ -100,7 +112,7 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 	if err != nil {
 		return false, fmt.Errorf("-only: %w", err)
 	}
-	places, err := m.places()
+	places, err := m.places(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -117,32 +129,77 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 	if len(chosen) == 0 {
 		return false, fmt.Errorf("nothing in %s can be broken: name other packages", strings.Join(o.patterns, " "))
 	}
-	own := map[string]bool{}
+	byPackage := map[string][]place{}
 	for _, p := range chosen {
-		own[p.pkg] = true
+		byPackage[p.pkg] = append(byPackage[p.pkg], p)
 	}
-	fmt.Fprintf(progress, "seed %d: %d of %d places in %d packages\n", o.seed, len(chosen), len(places), len(own))
+	fmt.Fprintf(progress, "seed %d: %d of %d places in %d packages\n", o.seed, len(chosen), len(places), len(byPackage))
 	var results []result
-	for i, p := range chosen {
-		if m.packages[p.pkg].tested() && r.clean(ctx, p.pkg).took == 0 {
-			err = cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", p.pkg, m.folder(p.pkg)))
+	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
+		if err = r.judgeAll(ctx, pkg, byPackage[pkg], func(found result) {
+			results = append(results, found)
+			fmt.Fprintf(progress, "%d/%d %s: %s\n", len(results), len(chosen), m.where(found.place), found)
+		}); err != nil {
 			break
 		}
-		var found result
-		if found, err = r.judge(ctx, p); err != nil {
-			break
-		}
-		results = append(results, found)
-		fmt.Fprintf(progress, "%d/%d %s: %s\n", i+1, len(chosen), m.where(p), found)
 	}
 	return report(out, m, o, results, refused) && err == nil, err
+}
+
+// judgeAll judges places of one package.
+func (r *runner) judgeAll(ctx context.Context, pkg string, places []place, judged func(result)) error {
+	switched, err := r.variant(r.packages[pkg].withSwitches(places))
+	if err != nil {
+		return err
+	}
+	defer switched.close()
+	own, err := r.own(ctx, switched, pkg)
+	if err != nil {
+		return err
+	}
+	passed := make([]bool, len(places))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range places {
+		if p.switched != nil {
+			group.Go(func() (err error) {
+				passed[i], err = own.pass(within, switched, i+1)
+				return err
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, p := range places {
+		v, number := switched, i+1
+		if p.switched == nil {
+			number = 0
+			if v, err = r.variant(map[string][]byte{p.file: p.broken()}); err != nil {
+				return err
+			}
+			passed[i], err = own.pass(ctx, v, number)
+		}
+		found := result{p, itself, r.folder(pkg)}
+		if err == nil && passed[i] {
+			found, err = r.judge(ctx, v, p, number)
+		}
+		if v != switched {
+			v.close()
+		}
+		if err != nil {
+			return err
+		}
+		judged(found)
+	}
+	return nil
 }
 
 // choose returns count of the places that compile when they are broken, by seed, and the number of
 // those that it met and that do not.
 func choose(places []place, o options, compiles func(place) (bool, error)) (chosen []place, refused int, err error) {
 	for _, i := range rand.New(rand.NewPCG(o.seed, 0)).Perm(len(places)) {
-		if len(chosen) == o.count {
+		if o.count > 0 && len(chosen) == o.count {
 			break
 		}
 		ok, err := compiles(places[i])

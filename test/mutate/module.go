@@ -9,17 +9,20 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
 // listed is a package as the go command describes it.
 type listed struct {
-	ImportPath, Dir                    string
+	ImportPath, Name, Dir              string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 	Imports, TestImports, XTestImports []string
 	Module                             struct{ Path, Dir string }
+	// Export is the file with what the compiled package exports, if it was asked for.
+	Export string
+	// sources are the files that can be broken, by name.
+	sources map[string][]byte
 }
 
 func (p *listed) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
@@ -57,12 +60,13 @@ func load(ctx context.Context, dir string, o options) (*module, error) {
 	return m, nil
 }
 
-func list(ctx context.Context, dir string, patterns ...string) (all []*listed, err error) {
-	command := exec.CommandContext(ctx, "go", append([]string{"list", "-json"}, patterns...)...)
+// list asks for packages; words are flags and patterns.
+func list(ctx context.Context, dir string, words ...string) (all []*listed, err error) {
+	command := exec.CommandContext(ctx, "go", append([]string{"list", "-json"}, words...)...)
 	command.Dir, command.Stderr = dir, os.Stderr
 	text, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list packages %s: %w", strings.Join(patterns, " "), err)
+		return nil, fmt.Errorf("list packages %s: %w", strings.Join(words, " "), err)
 	}
 	for decoder := json.NewDecoder(strings.NewReader(string(text))); ; {
 		var p listed
@@ -74,25 +78,6 @@ func list(ctx context.Context, dir string, patterns ...string) (all []*listed, e
 		}
 		all = append(all, &p)
 	}
-}
-
-// places returns all that can be broken.
-func (m *module) places() (all []place, err error) {
-	for _, pkg := range m.toBreak {
-		for _, name := range m.packages[pkg].GoFiles {
-			file := filepath.Join(m.packages[pkg].Dir, name)
-			source, err := os.ReadFile(file)
-			if err != nil {
-				return nil, err
-			}
-			found, err := find(pkg, file, source)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-	}
-	return all, nil
 }
 
 // nearness says which tests noticed something.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"slices"
 	"strconv"
@@ -22,6 +21,8 @@ type place struct {
 	source      []byte
 	start, end  int
 	replacement string
+	// switched breaks the place while the program runs. Empty: that cannot be.
+	switched []insertion
 }
 
 func (p place) compare(q place) int {
@@ -50,76 +51,107 @@ var (
 	swapped = map[token.Token]string{token.LAND: "||", token.LOR: "&&"}
 )
 
+// finder finds the places of a file that can be broken.
+type finder struct {
+	place
+	set *token.FileSet
+	// typeOf returns the type of a number; empty: a switch cannot have it.
+	typeOf func(*ast.BasicLit) string
+	// within are the nodes around the one that is looked at, and itself.
+	within []ast.Node
+	found  []place
+}
+
 // find returns the places of a file that can be broken.
-func find(pkg, file string, source []byte) (all []place, err error) {
-	set := token.NewFileSet()
-	tree, err := parser.ParseFile(set, file, source, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil || ast.IsGenerated(tree) {
-		return nil, err
+func find(pkg string, set *token.FileSet, tree *ast.File, source []byte, typeOf func(*ast.BasicLit) string) []place {
+	if ast.IsGenerated(tree) {
+		return nil
 	}
-	add := func(kind string, from, to token.Pos, replacement string) {
-		at := set.Position(from)
-		all = append(all, place{pkg: pkg, file: file, line: at.Line, kind: kind, source: source,
-			start: at.Offset, end: set.Position(to).Offset, replacement: replacement})
-	}
-	text := func(n ast.Node) string {
-		return string(source[set.Position(n.Pos()).Offset:set.Position(n.End()).Offset])
-	}
-	unless := func(kind string, condition ast.Expr) {
-		add(kind, condition.Pos(), condition.End(), "false && ("+text(condition)+")")
-	}
+	f := finder{place: place{pkg: pkg, file: set.Position(tree.Pos()).Filename, source: source}, set: set, typeOf: typeOf}
 	ast.Inspect(tree, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ExprStmt:
-			return !logs(n.X)
-		case *ast.BlockStmt:
-			statements(n.List, text, add)
-		case *ast.CaseClause:
-			statements(n.Body, text, add)
-			for _, condition := range n.List {
-				if failed(condition) {
-					unless("an error swallowed", condition)
-				}
-			}
-		case *ast.CommClause:
-			statements(n.Body, text, add)
-		case *ast.IfStmt:
-			if failed(n.Cond) {
-				unless("an error swallowed", n.Cond)
-			} else if n.Else == nil && leaves(n.Body) {
-				unless("a guard left out", n.Cond)
-			}
-		case *ast.BinaryExpr:
-			length := token.Pos(len(n.Op.String()))
-			if other := turned[n.Op]; other != "" && !failed(n) {
-				add("a comparison turned round", n.OpPos, n.OpPos+length, other)
-			}
-			if other := swapped[n.Op]; other != "" {
-				add("&& and || swapped", n.OpPos, n.OpPos+length, other)
-			}
-		case *ast.BasicLit:
-			if number, err := strconv.ParseInt(n.Value, 0, 64); err == nil && n.Kind == token.INT {
-				add("a number one higher", n.Pos(), n.End(), higher(n.Value, number))
-			}
+		if n == nil {
+			f.within = f.within[:len(f.within)-1]
+			return true
 		}
+		if s, ok := n.(*ast.ExprStmt); ok && logs(s.X) {
+			return false
+		}
+		f.within = append(f.within, n)
+		f.node(n)
 		return true
 	})
-	return all, nil
+	return f.found
+}
+
+func (f *finder) offset(at token.Pos) int { return f.set.Position(at).Offset }
+
+func (f *finder) text(n ast.Node) string {
+	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
+}
+
+func (f *finder) add(kind string, from, to token.Pos, replacement string, switched ...insertion) {
+	p := f.place
+	p.kind, p.line, p.replacement = kind, f.set.Position(from).Line, replacement
+	p.start, p.end, p.switched = f.offset(from), f.offset(to), switched
+	f.found = append(f.found, p)
+}
+
+func (f *finder) node(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.BlockStmt:
+		f.statements(n.List)
+	case *ast.CaseClause:
+		f.statements(n.Body)
+		for _, condition := range n.List {
+			if failed(condition) {
+				f.never("an error swallowed", condition)
+			}
+		}
+	case *ast.CommClause:
+		f.statements(n.Body)
+	case *ast.IfStmt:
+		if failed(n.Cond) {
+			f.never("an error swallowed", n.Cond)
+		} else if n.Else == nil && leaves(n.Body) {
+			f.never("a guard left out", n.Cond)
+		}
+	case *ast.BinaryExpr:
+		length := token.Pos(len(n.Op.String()))
+		if other := turned[n.Op]; other != "" && !failed(n) {
+			f.add("a comparison turned round", n.OpPos, n.OpPos+length, other, f.around(n, "mutateTurn($, ", ")")...)
+		}
+		if other := swapped[n.Op]; other != "" {
+			f.add("&& and || swapped", n.OpPos, n.OpPos+length, other, f.swap(n)...)
+		}
+	case *ast.BasicLit:
+		if number, err := strconv.ParseInt(n.Value, 0, 64); err == nil && n.Kind == token.INT {
+			var switched []insertion
+			if name := f.typeOf(n); name != "" && !f.constant() {
+				switched = f.around(n, "mutateNumber["+name+"]($, ", ")")
+			}
+			f.add("a number one higher", n.Pos(), n.End(), higher(n.Value, number), switched...)
+		}
+	}
+}
+
+// never adds a condition that is left out.
+func (f *finder) never(kind string, condition ast.Expr) {
+	f.add(kind, condition.Pos(), condition.End(), "false && ("+f.text(condition)+")", f.around(condition, "(mutateKeep($) && (", "))")...)
 }
 
 // statements adds those that can be left out.
-func statements(list []ast.Stmt, text func(ast.Node) string, add func(kind string, from, to token.Pos, replacement string)) {
+func (f *finder) statements(list []ast.Stmt) {
 	for _, s := range list {
 		kind := ""
 		switch s := s.(type) {
 		case *ast.ExprStmt:
-			if call, ok := s.X.(*ast.CallExpr); ok && !logs(call) && text(call.Fun) != "panic" {
+			if call, ok := s.X.(*ast.CallExpr); ok && !logs(call) && f.text(call.Fun) != "panic" {
 				kind = "a call left out"
 			}
 		case *ast.GoStmt:
 			kind = "a call left out"
 		case *ast.DeferStmt:
-			if text(s.Call) == "cancel()" {
+			if f.text(s.Call) == "cancel()" {
 				continue // Without it, cancel is not used, and that does not compile.
 			}
 			kind = "a defer left out"
@@ -129,7 +161,7 @@ func statements(list []ast.Stmt, text func(ast.Node) string, add func(kind strin
 			if s.Tok != token.DEFINE {
 				kind = "an assignment left out"
 			}
-			if strings.Trim(text(s)[:s.TokPos-s.Pos()], "_, ") == "" {
+			if strings.Trim(f.text(s)[:s.TokPos-s.Pos()], "_, ") == "" {
 				if _, called := s.Rhs[0].(*ast.CallExpr); !called {
 					continue
 				}
@@ -137,9 +169,28 @@ func statements(list []ast.Stmt, text func(ast.Node) string, add func(kind strin
 			}
 		}
 		if kind != "" {
-			add(kind, s.Pos(), s.End(), "if false { "+text(s)+" }")
+			f.add(kind, s.Pos(), s.End(), "if false { "+f.text(s)+" }", f.around(s, "if mutateKeep($) { ", " }")...)
 		}
 	}
+}
+
+// constant reports whether the node is where only constants may be, or may be one.
+func (f *finder) constant() bool {
+	for i, n := range f.within {
+		switch n := n.(type) {
+		case *ast.GenDecl:
+			if n.Tok != token.VAR {
+				return true
+			}
+		case *ast.ArrayType:
+			return true
+		case *ast.KeyValueExpr:
+			if i+1 < len(f.within) && f.within[i+1] == n.Key {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // failed reports whether a condition begins with err != nil.

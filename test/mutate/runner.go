@@ -91,33 +91,41 @@ func (r *runner) close() {
 	_ = os.RemoveAll(r.temporary)
 }
 
-// changed is a folder for temporary files and the environment in which the go command sees the
-// place broken, also when a test calls it.
-type changed struct {
+// variant is the module with other files.
+type variant struct {
+	// folder is for temporary files.
 	folder string
-	flags  string
+	// flags are those of the go command, also when a test calls it.
+	flags string
+	// programs are the tests that were built, by package; empty: they do not compile.
+	programs map[string]string
 }
 
-// change has nothing broken if p is nil.
-func (r *runner) change(p *place) (c changed, err error) {
-	c.flags = os.Getenv("GOFLAGS")
-	if c.folder, err = os.MkdirTemp(r.temporary, ""); err != nil || p == nil {
-		return c, err
+// variant replaces files, which may be new ones.
+func (r *runner) variant(files map[string][]byte) (*variant, error) {
+	folder, err := os.MkdirTemp(r.temporary, "")
+	v := &variant{folder: folder, flags: os.Getenv("GOFLAGS"), programs: map[string]string{}}
+	if err != nil || files == nil {
+		return v, err
 	}
-	file, overlay := filepath.Join(c.folder, filepath.Base(p.file)), filepath.Join(c.folder, "overlay")
-	c.flags += " -overlay=" + overlay
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {p.file: file}})
-	if err == nil {
-		err = errors.Join(os.WriteFile(file, p.broken(), 0o600), os.WriteFile(overlay, text, 0o600))
+	overlay := filepath.Join(folder, "overlay")
+	v.flags += " -overlay=" + overlay
+	replaced := map[string]string{}
+	for name, text := range files {
+		replaced[name] = filepath.Join(folder, filepath.Base(name))
+		err = errors.Join(err, os.WriteFile(replaced[name], text, 0o600))
 	}
-	return c, err
+	text, failed := json.Marshal(map[string]any{"Replace": replaced})
+	return v, errors.Join(err, failed, os.WriteFile(overlay, text, 0o600))
 }
+
+func (v *variant) close() { _ = os.RemoveAll(v.folder) }
 
 // command returns a command that ends with all that it started.
-func (r *runner) command(ctx context.Context, c changed, dir string, words ...string) *exec.Cmd {
+func (r *runner) command(ctx context.Context, v *variant, dir string, words ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, words[0], words[1:]...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "GOFLAGS="+c.flags, "TMPDIR="+c.folder)
+	command.Env = append(os.Environ(), "GOFLAGS="+v.flags, "TMPDIR="+v.folder)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	return command
@@ -125,14 +133,17 @@ func (r *runner) command(ctx context.Context, c changed, dir string, words ...st
 
 // compiles reports whether a package compiles with the place broken.
 func (r *runner) compiles(ctx context.Context, p place) (bool, error) {
-	c, err := r.change(&p)
+	if p.switched != nil {
+		return true, nil
+	}
+	v, err := r.variant(map[string][]byte{p.file: p.broken()})
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(c.folder)
+	defer v.close()
 	within, stop := context.WithTimeout(ctx, building)
 	defer stop()
-	err = r.command(within, c, r.dir, "go", "build", "-o", os.DevNull, p.pkg).Run()
+	err = r.command(within, v, r.dir, "go", "build", "-o", os.DevNull, p.pkg).Run()
 	if within.Err() != nil {
 		return false, fmt.Errorf("build %s: %w", p.pkg, within.Err())
 	}
@@ -144,14 +155,15 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 	if known, ok := r.usual[pkg]; ok {
 		return known
 	}
-	c, err := r.change(nil)
-	defer os.RemoveAll(c.folder)
-	profile := filepath.Join(c.folder, "profile")
+	v, err := r.variant(nil)
+	defer v.close()
+	profile := filepath.Join(v.folder, "profile")
+	program := r.build(ctx, v, pkg, "-coverpkg="+strings.Join(r.toBreak, ","))
 	for range 2 { // A busy machine can be too slow for a test.
-		if err != nil || ctx.Err() != nil {
-			return clean{}
+		if err != nil || program == "" || ctx.Err() != nil {
+			break
 		}
-		took, passed, _ := r.test(ctx, c, pkg, time.Hour, profile)
+		took, passed, _ := r.test(ctx, v, pkg, trial{limit: time.Hour, flags: []string{"-test.coverprofile=" + profile}})
 		if !passed {
 			continue
 		}
@@ -163,8 +175,10 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 		r.usual[pkg] = found
 		return found
 	}
-	r.usual[pkg] = clean{}
-	fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken: they are not used\n", pkg)
+	if ctx.Err() == nil {
+		r.usual[pkg] = clean{}
+		fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken: they are not used\n", pkg)
+	}
 	return clean{}
 }
 
@@ -178,30 +192,58 @@ func blocksOf(profile string) (map[string][]cover.ProfileBlock, error) {
 	return blocks, err
 }
 
-// test builds the tests of a package and runs them. Tests that do not compile, that take longer
-// than the limit or more memory than they may have do not pass. If profile names a file, it gets
-// the coverage of the packages to break.
-func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Duration, profile string) (took time.Duration, passed bool, err error) {
-	program := filepath.Join(c.folder, "tests")
-	defer os.Remove(program)
-	build := []string{"go", "test", "-c", "-vet=off", "-ldflags=-s", "-o", program}
-	run := []string{program, "-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
-	if profile != "" {
-		build = append(build, "-coverpkg="+strings.Join(r.toBreak, ","))
-		run = append(run, "-test.coverprofile="+profile)
+// build returns the test program of a package; empty if it does not compile.
+func (r *runner) build(ctx context.Context, v *variant, pkg string, flags ...string) string {
+	program, built := v.programs[pkg]
+	if built {
+		return program
 	}
+	program = filepath.Join(v.folder, fmt.Sprint("tests", len(v.programs)))
 	within, stop := context.WithTimeout(ctx, building)
-	err = r.command(within, c, r.dir, append(build, pkg)...).Run()
-	stop()
-	if ctx.Err() != nil || err != nil {
+	defer stop()
+	words := slices.Concat([]string{"go", "test", "-c", "-vet=off", "-ldflags=-s", "-o", program}, flags, []string{pkg})
+	if r.command(within, v, r.dir, words...).Run() != nil {
+		program = ""
+	}
+	v.programs[pkg] = program
+	return program
+}
+
+// trial says how tests are run.
+type trial struct {
+	limit time.Duration
+	// broken is the number of the place whose switch is on; 0: none.
+	broken int
+	// met names a file that gets the numbers of the places that are met. May be empty.
+	met string
+	// names are the tests to run; none: all.
+	names []string
+	flags []string
+}
+
+// test runs the tests of a package. Tests that do not compile, that take longer than the limit or more
+// memory than they may have do not pass.
+func (r *runner) test(ctx context.Context, v *variant, pkg string, t trial) (took time.Duration, passed bool, err error) {
+	program := r.build(ctx, v, pkg)
+	if program == "" {
 		return 0, false, ctx.Err()
+	}
+	folder, err := os.MkdirTemp(v.folder, "")
+	if err != nil {
+		return 0, false, err
+	}
+	defer os.RemoveAll(folder)
+	run := append([]string{program, "-test.short", "-test.failfast", "-test.timeout=" + t.limit.String()}, t.flags...)
+	if len(t.names) > 0 {
+		run = append(run, "-test.run=^("+strings.Join(t.names, "|")+")$")
 	}
 	// The shell is the first process of the namespace: it waits for orphans, and a signal that a
 	// test sends to itself has its usual effect.
 	words := slices.Concat(r.wall, []string{"sh", "-c", `ulimit -d "$1" || exit; shift; "$@"; exit $?`, "sh", strconv.Itoa(r.memory << 10)}, run)
-	within, stop = context.WithTimeout(ctx, limit+r.slack)
+	within, stop := context.WithTimeout(ctx, t.limit+r.slack)
 	defer stop()
-	command := r.command(within, c, r.packages[pkg].Dir, words...)
+	command := r.command(within, v, r.packages[pkg].Dir, words...)
+	command.Env = append(command.Env, "TMPDIR="+folder, breakVariable+"="+strconv.Itoa(t.broken), metVariable+"="+t.met)
 	begin := time.Now()
 	err = command.Run()
 	if command.Process != nil {
@@ -210,22 +252,18 @@ func (r *runner) test(ctx context.Context, c changed, pkg string, limit time.Dur
 	return time.Since(begin), err == nil, ctx.Err()
 }
 
-// judge runs tests with the place broken until one fails.
-func (r *runner) judge(ctx context.Context, p place) (result, error) {
-	c, err := r.change(&p)
-	if err != nil {
-		return result{}, err
-	}
-	defer os.RemoveAll(c.folder)
+// judge runs tests of the lab and above with the place broken until one fails. number is that of its
+// switch in the variant; 0 if the variant has it broken.
+func (r *runner) judge(ctx context.Context, v *variant, p place, number int) (result, error) {
 	for _, t := range r.tests(p.pkg) {
-		if t.nearness == above && !r.above {
-			break
-		}
-		usual := r.clean(ctx, t.pkg)
-		if usual.took == 0 || t.nearness != itself && !usual.reaches(p) {
+		if t.nearness == itself || t.nearness == above && !r.above {
 			continue
 		}
-		_, passed, err := r.test(ctx, c, t.pkg, 3*usual.took+r.slack, "")
+		usual := r.clean(ctx, t.pkg)
+		if usual.took == 0 || !usual.reaches(p) {
+			continue
+		}
+		_, passed, err := r.test(ctx, v, t.pkg, trial{limit: 3*usual.took + r.slack, broken: number})
 		if err != nil {
 			return result{}, err
 		}

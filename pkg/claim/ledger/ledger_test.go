@@ -132,13 +132,20 @@ func TestOpenIgnoresWhatIsNoRecord(t *testing.T) {
 	l, broken := open(t, dir)
 	assert.Empty(t, broken)
 	assert.Empty(t, l.List())
+	assert.Empty(t, l.Unusable())
 }
 
 func TestOpenFails(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.json")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, _, err := Open(file)
 	require.ErrorContains(t, err, "create the folder of the ledger")
+
+	require.NoError(t, os.Mkdir(file+".broken", 0o700))
+	_, _, err = Open(dir)
+	require.ErrorContains(t, err, "set the broken record "+file+" aside")
+	assert.FileExists(t, file)
 }
 
 // A full disk: the record before stays whole, in memory as on disk.
@@ -174,6 +181,14 @@ func TestPutIntoMissingFolder(t *testing.T) {
 	require.ErrorContains(t, l.Put(record("a")), "is the disk full or read-only?")
 	assert.Empty(t, l.List())
 	require.Error(t, l.Delete("a"))
+}
+
+func TestRecordThatCannotBeRemoved(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	require.NoError(t, l.Put(record("a")))
+	require.NoError(t, os.MkdirAll(filepath.Join(l.path("a")+brokenSuffix, "x"), 0o700))
+	require.ErrorContains(t, l.Delete("a"), "remove the record of claim a")
+	assert.Equal(t, []Record{record("a")}, l.List())
 }
 
 func TestLedgerConcurrently(t *testing.T) {
@@ -223,6 +238,9 @@ func TestRecordsOnAGPU(t *testing.T) {
 	assert.Empty(t, l.On(nil))
 	assert.Equal(t, both.Devices[1:], l.DevicesOn("0000:02:00.0"))
 	assert.ElementsMatch(t, []types.UID{"a", "b"}, uids(InUse(l.List())))
+	require.NoError(t, l.Delete("a"), "who has read does not hold up changes")
+	l.ReadAgain()
+	refresh(t, l)
 
 	monitor := record("d")
 	monitor.Devices[0].Admin = true

@@ -110,9 +110,14 @@ func TestCounterIsSharedLater(t *testing.T) {
 
 func TestCounterThatCannotBeShared(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "claims")
+	makeRoom := noRoomForCounter(t, dir)
+	l, _ := open(t, dir)
+	makeRoom()
 	require.NoError(t, os.Mkdir(dir+generationSuffix, 0o700))
 	_, _, err := Open(dir)
-	require.ErrorContains(t, err, "share the ledger's change counter "+dir+generationSuffix)
+	for _, err := range []error{err, l.Put(record("a")), l.Delete("a")} {
+		require.ErrorContains(t, err, "share the ledger's change counter "+dir+generationSuffix)
+	}
 }
 
 // When a turn begins, everything is read, whatever was counted.

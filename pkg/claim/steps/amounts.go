@@ -2,7 +2,6 @@ package steps
 
 import (
 	"fmt"
-	"math"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -101,9 +100,6 @@ func (t taken) part(name string, scale resource.Scale, all int64) (int64, error)
 // floor rounds a quantity down to whole units of a scale. ScaledValue rounds up, so that two
 // halves of an odd number would exceed the whole.
 func floor(q resource.Quantity, scale resource.Scale) int64 {
-	if q.CmpInt64(math.MaxInt64/gpu.WholeFraction) > 0 {
-		return math.MaxInt64 // more than any device has
-	}
 	n := q.ScaledValue(scale)
 	if resource.NewScaledQuantity(n, scale).Cmp(q) > 0 {
 		n--

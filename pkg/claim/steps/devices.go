@@ -88,9 +88,6 @@ func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 // limitOf returns the memory limit of a share whose claim asks for one, in bytes; zero: its amount. It is at
 // most what the node's profile allows and what there is to share.
 func limitOf(p gpu.Placement, amount *gpu.Amount, asked int64) int64 {
-	if !p.Share.Burst() {
-		return 0
-	}
 	limit := min(asked, amount.Memory*int64(p.Share.MaxMemoryLimitPercent)/gpu.LimitIsRequest, p.Memory) / gpu.MiB * gpu.MiB
 	if limit <= amount.Memory {
 		return 0

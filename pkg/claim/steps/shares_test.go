@@ -33,6 +33,7 @@ func TestPlanPrepareShare(t *testing.T) {
 	}{
 		"first holder":       {wantsShare(claims.MemoryShare(0), claims.Memory(80)), all},
 		"second holder":      {wantsShare(claims.MemoryShare(0), claims.Memory(40), claims.Holding("b", ledger.Prepared, claims.MemoryShare(0), claims.Memory(40))), all},
+		"beside another GPU": {wantsShare(claims.MemoryShare(0), claims.Memory(80), claims.Holding("b", ledger.Prepared, claims.MemoryShare(1), claims.Memory(80))), all},
 		"second of a piece":  {wantsShare(claims.MIGShare(0), claims.Memory(40), claims.Holding("b", ledger.Prepared, claims.MIGShare(0), claims.Memory(40))).with(live("MIG-1")), all},
 		"beside a half made": {wantsShare(claims.MIGShare(0), claims.Memory(40), claims.Holding("b", ledger.Preparing, claims.MIGShare(0), claims.Memory(40))).with(live("")), all},
 		"piece of its own":   {wantsShare(claims.MIGShare(0), claims.Memory(40), claims.Holding("b", ledger.Prepared, claims.MIG(0, "1g.10gb", 5, 1), gpu.Amount{})), all},
@@ -59,7 +60,8 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 	}
 	testRefusals(t, map[string]refusal{
 		"too much memory": {
-			wantsShare(claims.MemoryShare(0), claims.Memory(41), prepared("b", claims.MemoryShare(0), claims.Memory(20)), claims.Holding("c", ledger.Preparing, claims.MemoryShare(0), claims.Memory(20))),
+			wantsShare(claims.MemoryShare(0), claims.Memory(41), prepared("b", claims.MemoryShare(0), claims.Memory(20)), claims.Holding("c", ledger.Preparing, claims.MemoryShare(0), claims.Memory(20)),
+				prepared("d", claims.MemoryShare(1), claims.Memory(20))),
 			"gpu-0000-01-00-0-memory-share cannot be prepared: not enough of its memory is left, because of claims team/claim-b, team/claim-c, whose release is not finished; this is retried", true,
 		},
 		"too much of a fraction": {wantsShare(claims.FractionShare(0), fraction(501), prepared("b", claims.FractionShare(0), fraction(500))), "not enough of its fraction", true},

@@ -220,10 +220,7 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 		return false
 	}
 	for _, d := range r.Devices {
-		if !Ours(d) || !part.Is(d.Placement) {
-			continue
-		}
-		if d.UUID == "" || !part.Complete || part.UUID == d.UUID {
+		if part.Is(d.Placement) && (d.UUID == "" || !part.Complete || part.UUID == d.UUID) {
 			return true
 		}
 	}

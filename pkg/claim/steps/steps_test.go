@@ -61,12 +61,9 @@ func TestPlanPrepare(t *testing.T) {
 		"its CDI file is gone":  {prepared.with(func(s *Situation) { s.CDI = false }), again},
 		"its partition is gone": {prepared.with(func(s *Situation) { s.Live = nil }), all},
 		"its partition is half": {prepared.with(func(s *Situation) { s.Live = live(claims.PartitionAt(one, "")) }), all},
-		"other request name": {prepared.with(func(s *Situation) {
-			s.Wanted.Devices = []ledger.Device{{Request: "x", Name: one.Name(), Placement: one}}
-		}), append([]Step{{Op: OpIntent}}, again...)},
-		"crashed before done": {situationOf(one).with(hold(ledger.Preparing, "")), again},
-		"crashed, half made":  {situationOf(one).with(hold(ledger.Preparing, "")).with(func(s *Situation) { s.Live = live(claims.PartitionAt(one, "")) }), again},
-		"others beside it":    {situationOf(one).with(func(s *Situation) { s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, three)} }), all},
+		"crashed before done":   {situationOf(one).with(hold(ledger.Preparing, "")), again},
+		"crashed, half made":    {situationOf(one).with(hold(ledger.Preparing, "")).with(func(s *Situation) { s.Live = live(claims.PartitionAt(one, "")) }), again},
+		"others beside it":      {situationOf(one).with(func(s *Situation) { s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, three)} }), all},
 		"same place, other GPU": {situationOf(one).with(func(s *Situation) {
 			s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, claims.MIG(1, "1g.10gb", 5, 1))}
 		}), all},
@@ -81,22 +78,43 @@ func TestPlanPrepare(t *testing.T) {
 }
 
 func TestPlanPrepareAdminTakesNothing(t *testing.T) {
-	one, monitor := claims.MIG(0, "1g.10gb", 5, 1), gpu.Monitor(claims.Address(0))
-	s := situationOf(monitor)
-	s.Wanted.Devices[0].Admin, s.Wanted.Devices[0].Made = true, false
-	s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, one)}
-	s.Live = map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-b")}}
-	steps, err := Prepare(s)
-	require.NoError(t, err)
-	assert.Equal(t, []Step{{Op: OpIntent}, {Op: OpWriteCDI}, {Op: OpDone}}, steps)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	for _, device := range []gpu.Placement{gpu.Monitor(claims.Address(0)), claims.Whole(0), claims.MIG(0, "3g.40gb", 4, 4)} {
+		admin := claims.Record("b", ledger.Prepared, device)
+		admin.Devices[0].Admin, admin.Devices[0].Made = true, false
+		s := situationOf()
+		s.Wanted.Devices = admin.Devices
+		s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, one)}
+		s.Live = map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-x")}}
+		steps, err := Prepare(s)
+		require.NoError(t, err)
+		assert.Equal(t, []Step{{Op: OpIntent}, {Op: OpWriteCDI}, {Op: OpDone}}, steps)
 
-	// And an admin's claim is in nobody's way.
-	s = situationOf(one)
-	theirs := claims.Record("b", ledger.Prepared, monitor)
-	theirs.Devices[0].Admin, theirs.Devices[0].Made = true, false
-	s.Others = []ledger.Record{theirs}
-	_, err = Prepare(s)
-	require.NoError(t, err)
+		// And an admin's device is in nobody's way, neither of another claim nor of its own.
+		s = situationOf(one)
+		s.Others = []ledger.Record{admin}
+		s.Wanted.Devices = append(s.Wanted.Devices, admin.Devices...)
+		_, err = Prepare(s)
+		require.NoError(t, err)
+	}
+}
+
+// A claim that was allocated anew is prepared anew, whatever differs.
+func TestPlanPrepareAnew(t *testing.T) {
+	for name, change := range map[string]func(*ledger.Device){
+		"request": func(d *ledger.Device) { d.Request = "x" },
+		"pool":    func(d *ledger.Device) { d.Pool = "x" },
+		"device":  func(d *ledger.Device) { d.Name = "x" },
+		"admin":   func(d *ledger.Device) { d.Admin = true },
+		"share":   func(d *ledger.Device) { d.ShareID = "x" },
+	} {
+		s := wantsShare(claims.MemoryShare(0), claims.Memory(1)).with(hold(ledger.Prepared, "GPU"))
+		s.CDI = true
+		change(&s.Held.Devices[0])
+		steps, err := Prepare(s)
+		require.NoError(t, err)
+		assert.Contains(t, steps, Step{Op: OpIntent}, name)
+	}
 }
 
 // Of what was handed out before, that stays which still exists; a share stays as it was set up.
@@ -105,6 +123,8 @@ func TestContinue(t *testing.T) {
 	live := map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-a")}}
 	monitor := claims.Record("a", ledger.Prepared, gpu.Monitor(claims.Address(0)))
 	monitor.Devices[0].Admin = true
+	other := claims.Record("a", ledger.Preparing, one)
+	other.Devices[0].Request = "x"
 	for name, tt := range map[string]struct {
 		held, wanted ledger.Record
 		want         []bool
@@ -112,6 +132,7 @@ func TestContinue(t *testing.T) {
 		"one of two exists":   {claims.Record("a", ledger.Prepared, one, three), claims.Record("a", ledger.Preparing, one, three), []bool{true, false}},
 		"never handed out":    {claims.Record("a", ledger.Preparing, one), claims.Record("a", ledger.Preparing, one), []bool{false}},
 		"one of two is new":   {claims.Record("a", ledger.Prepared, one), claims.Record("a", ledger.Preparing, three, one), []bool{false, true}},
+		"for another request": {claims.Record("a", ledger.Prepared, one), other, []bool{false}},
 		"monitors always are": {monitor, monitor.Clone(), []bool{true}},
 	} {
 		Continue(&tt.held, tt.wanted, live)

@@ -77,16 +77,10 @@ func ComputeOf(p gpu.Placement) int64 {
 		return wholeGPU
 	case gpu.TypeMIG:
 		digits, _, _ := strings.Cut(p.Profile, "g.")
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil {
-			return 0
-		}
+		n, _ := strconv.ParseInt(digits, 10, 64) // 0 if the profile has another kind of name
 		return min(n, migSlices) * wholeGPU / migSlices
 	case gpu.TypeXCP:
 		mode, _ := xcp.ModeOf(p.Profile)
-		if mode == xcp.CPX {
-			return wholeGPU / mostXCCs
-		}
 		for _, xccs := range []int{mostXCCs, 6} { // TPX needs a number that 3 divides
 			if n := mode.Count(xccs); n > 0 {
 				return wholeGPU / int64(n)

@@ -25,14 +25,14 @@ func (c *Catalog) Least(ctx context.Context, spec *resourceapi.ResourceClaimSpec
 	for _, r := range spec.Devices.Requests {
 		if e := r.Exactly; e != nil {
 			if !ptr.Deref(e.AdminAccess, false) {
-				sum = sum.plus(c.leastOf(ctx, &choice{classes(e.DeviceClassName), e.Selectors, e.Capacity}).times(countOf(e.AllocationMode, e.Count)))
+				sum = sum.plus(c.leastOf(ctx, &choice{classes(e.DeviceClassName), e.Selectors, e.Capacity}).times(leastCount(e.Count)))
 			}
 			continue
 		}
 		var least *Amount
 		for i := range r.FirstAvailable {
 			s := &r.FirstAvailable[i]
-			amount := c.leastOf(ctx, &choice{classes(s.DeviceClassName), s.Selectors, s.Capacity}).times(countOf(s.AllocationMode, s.Count))
+			amount := c.leastOf(ctx, &choice{classes(s.DeviceClassName), s.Selectors, s.Capacity}).times(leastCount(s.Count))
 			if least != nil {
 				amount = amount.Least(*least)
 			}
@@ -49,12 +49,9 @@ func (c *Catalog) LeastOfClass(ctx context.Context, class *resourceapi.DeviceCla
 	return c.leastOf(ctx, &choice{class: class})
 }
 
-// countOf returns the least number of devices that a request ends with. More than an allocation can
-// have will never be allocated.
-func countOf(mode resourceapi.DeviceAllocationMode, count int64) int64 {
-	if mode == resourceapi.DeviceAllocationModeAll {
-		return 1
-	}
+// leastCount returns the least number of devices that a request ends with, from its count, which is 0
+// if it asks for all. More than an allocation can have will never be allocated.
+func leastCount(count int64) int64 {
 	return min(max(1, count), resourceapi.AllocationResultsMaxSize)
 }
 

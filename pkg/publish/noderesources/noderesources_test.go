@@ -1,6 +1,7 @@
 package noderesources_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -99,8 +100,8 @@ func TestLeast(t *testing.T) {
 	any := asking("gpu-mig-1g-10gb.tranche.dev", 1)
 	any.Devices.Requests[0] = resourceapi.DeviceRequest{Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{
 		{Name: "a", DeviceClassName: "gpu-mig-3g-40gb.tranche.dev", Count: 1},
-		{Name: "b", DeviceClassName: "gpu-mig-2g-20gb.tranche.dev", Count: 1},
-		{Name: "c", DeviceClassName: "gpu-mig-1g-10gb.tranche.dev", Count: 2},
+		{Name: "b", DeviceClassName: "gpu-mig-1g-10gb.tranche.dev", Count: 2},
+		{Name: "c", DeviceClassName: "gpu-mig-2g-20gb.tranche.dev", Count: 1},
 	}}
 	admin := asking("gpu-mig-1g-10gb.tranche.dev", 1)
 	admin.Devices.Requests[0].Exactly.AdminAccess = ptr.To(true)
@@ -122,6 +123,9 @@ func TestLeast(t *testing.T) {
 		{"for administrators", admin, noderesources.Amount{}},
 		{"a whole GPU of any model, known or not", asking("gpu.tranche.dev", 1), noderesources.Amount{Compute: 1000}},
 		{"a whole GPU with much memory", asking("gpu.tranche.dev", 1, "memory", "100Gi"), noderesources.Amount{MemoryMiB: 102400, Compute: 1000}},
+		{"a partition with much memory", asking("gpu-mig.tranche.dev", 1, "memory", "100Gi"), noderesources.Amount{MemoryMiB: 136320, Compute: 428}},
+		{"a capacity that no device has", asking("gpu-mig.tranche.dev", 1, "fraction", "0.5"), noderesources.Amount{}},
+		{"what an older driver says of its memory", selecting("gpu-mig.tranche.dev", `device.attributes["gpu.tranche.dev"].profile == "1g.23gb"`), noderesources.Amount{MemoryMiB: 20992, Compute: 142}},
 		{"a selector", selecting("gpu-mig.tranche.dev", `device.attributes["gpu.tranche.dev"].productName.startsWith("NVIDIA H200") && device.capacity["gpu.tranche.dev"].memory.isGreaterThan(quantity("60Gi"))`), noderesources.Amount{MemoryMiB: 71424, Compute: 428}},
 		{"a selector that fails", selecting("gpu-mig.tranche.dev", `device.attributes["gpu.tranche.dev"].color == "red"`), noderesources.Amount{}},
 		{"a selector that selects nothing", selecting("gpu-mig.tranche.dev", `device.attributes["gpu.tranche.dev"].profile == "9g.1gb"`), noderesources.Amount{}},
@@ -138,8 +142,13 @@ func TestLeast(t *testing.T) {
 	}
 	for cel, want := range map[string]noderesources.Amount{
 		`device.driver == "gpu.nvidia.com"`: {}, `true`: {}, `device.attributes["x"].y == 1`: {},
+		`device.driver == "gpu.tranche.dev" && device.attributes["gpu.tranche.dev"].profile == "4g.40gb"`:                                                                    {}, // whole GPUs have none
+		`device.driver != "gpu.tranche.dev" || device.attributes["gpu.tranche.dev"].type == "mig"`:                                                                           {},
 		`device.driver == "gpu.tranche.dev" && device.attributes["gpu.tranche.dev"].type == "mig" && device.attributes["gpu.tranche.dev"].?profile.orValue("") == "4g.40gb"`: {MemoryMiB: 40192, Compute: 571},
 	} {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		assert.Empty(t, catalog.LeastOfClass(ended, custom(cel)), "and not kept")
 		assert.Equal(t, want, catalog.LeastOfClass(t.Context(), custom(cel)), cel)
 	}
 }

@@ -138,6 +138,7 @@ func New(t *testing.T, model string, objects ...runtime.Object) *Rig {
 	require.NoError(t, err)
 	r.Claims = claim.NewManager(claim.Config{
 		Node: nodetest.NodeName, Driver: r.Drivers.Of, Ledger: r.Records, CDI: files, GPUs: r.Roster.All, LoadID: r.Drivers.LoadID, Static: r.Applied.Static,
+		LockDir: t.TempDir(),
 	})
 	r.Profile = partition.New(partition.Config{State: r.Applied, GPUs: r.Roster.All, Lost: r.Roster.Lost, Driver: r.Drivers.Of, Claims: r.Claims})
 	r.Publisher = publisher.New(publisher.Config{

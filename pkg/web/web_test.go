@@ -2,9 +2,9 @@ package web
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -27,7 +27,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/web/live"
 	"github.com/tranche-dev/tranche/pkg/why"
-	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
@@ -114,53 +113,41 @@ func TestPagesKeepTheirPolicy(t *testing.T) {
 			}
 		})
 	}
-	for _, a := range f.assets {
-		w := f.get("/assets/" + a.path)
-		assert.Equal(t, http.StatusOK, w.Code)
-		assert.Contains(t, w.Header().Get("Cache-Control"), "immutable")
+	kinds := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+	for name := range f.names {
+		content, err := files.ReadFile("assets/" + name)
+		require.NoError(t, err)
+		for _, accepted := range []string{"", "br, gzip"} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, f.asset(name), nil)
+			r.Header.Set("Accept-Encoding", accepted)
+			f.ServeHTTP(w, r)
+			got := io.Reader(w.Body)
+			if w.Header().Get("Content-Encoding") == "gzip" {
+				got, err = gzip.NewReader(w.Body)
+				require.NoError(t, err)
+			}
+			all, err := io.ReadAll(got)
+			require.NoError(t, err)
+			assert.Equal(t, string(content), string(all), name)
+			assert.Equal(t, accepted != "", w.Header().Get("Content-Encoding") == "gzip", name)
+			assert.Equal(t, kinds[filepath.Ext(name)], w.Header().Get("Content-Type"), name)
+			assert.Equal(t, "Accept-Encoding", w.Header().Get("Vary"), name)
+			assert.Contains(t, w.Header().Get("Cache-Control"), "immutable", name)
+		}
 	}
 }
 
-// Look at the golden files: they are what browsers get, without header and footer, with a line for
-// each element of some size.
-func TestGolden(t *testing.T) {
-	f := newFixture(t, 3)
-	main := regexp.MustCompile(`(?s)<main.*</main>`)
-	large := regexp.MustCompile(`<(article|details|div|figure|form|h1|h2|header|li|nav|p|section|table|tr|ul)[ >]`)
-	for name, path := range paths {
-		t.Run(name, func(t *testing.T) {
-			got := large.ReplaceAllString(main.FindString(f.get(path).Body.String()), "\n$0") + "\n"
-			golden.Equal(t, filepath.Join("testdata", name+".html"), got)
-		})
+func TestPagesThatAreNotThere(t *testing.T) {
+	f := newFixture(t, 1)
+	f.Why = func(context.Context, overview.Viewer, string, string) (*why.Explanation, error) { return nil, nil }
+	silent := newFixture(t, 1, func(o *Options) { o.Why = nil })
+	for _, path := range []string{
+		"/nodes", "/nodes/nobody/gpu", "/nodes/node-0001/gone", "/nodes/node-0001/" + scenes.GPUOf(1) + "/x", "/pending/vision", "/pending/vision/train-9000", "/x/fits", "/assets/none.js",
+	} {
+		for _, f := range []*fixture{f, silent} {
+			assert.Equal(t, http.StatusNotFound, f.get(path).Code, path)
+		}
 	}
-}
-
-// A share is counted as it is typed; where there are none, the page says how to enable them.
-func TestSharesThatFit(t *testing.T) {
-	f := newFixture(t, 0)
-	require.NoError(t, f.store.Load(cluster.Objects{Slices: scenes.GPUs("node-0", 1, scenes.H100)}))
-	f.store.Step(t.Context())
-	none := f.get("/fits?profile=30Gi").Body.String()
-	assert.Contains(t, none, "No node publishes shares of GPUs.")
-	assert.Regexp(t, "(?s)Not shared, with about as much.*>3g.40gb<.*40 GiB.*>4g.40gb<.*>7g.80gb<.*80 GiB.*>whole GPU<", none)
-	assert.NotRegexp(t, "(?s)Not shared.*>2g.20gb<", none)
-	assert.Contains(t, f.get("/fits?profile=8Gi+of+1g.10gb").Body.String(), "No node publishes memory shares of 1g.10gb.")
-	assert.Contains(t, f.get("/fits?profile=1/3").Body.String(), "This is no share: 1/3 is not a multiple of 0.001: ask for 0.333.")
-	shared := scenes.Shared().Objects
-	for i := range shared.Slices {
-		shared.Slices[i].Name = fmt.Sprintf("node-a-%d", i)
-	}
-	require.NoError(t, f.store.Load(shared))
-	f.store.Step(t.Context())
-	body := f.get("/fits?profile=8Gi").Body.String()
-	assert.Contains(t, body, "<b>3</b> <span>more shares fit now, on 1 node</span>")
-	assert.Contains(t, body, "A share: 8Gi of memory, of a GPU.")
-	assert.Contains(t, body, "memory: &#34;8Gi&#34;")
-	assert.Contains(t, body, `<a href="/fits?profile=8Gi+of+dpx">8Gi of dpx</a>`)
-	assert.Less(t, strings.Index(body, `id="claim"`), strings.Index(body, "Not shared"), "the claim comes first")
-	assert.NotContains(t, f.get("/fits?profile=8Gi,+50%25+of+compute").Body.String(), "Not shared", "no partition is limited in compute")
-	assert.Contains(t, f.get("/fits?profile=90Ti").Body.String(), "No GPU could ever give it")
-	assert.Contains(t, f.get("/fits?profile=8Gi+of+cpx").Body.String(), "No node publishes memory shares of cpx.")
 }
 
 func TestOnlyReads(t *testing.T) {
@@ -169,6 +156,7 @@ func TestOnlyReads(t *testing.T) {
 		w := httptest.NewRecorder()
 		f.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
 		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
+		assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 	}
 }
 
@@ -277,10 +265,16 @@ func TestAnswer(t *testing.T) {
 	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
 	assert.Contains(t, w.Body.String(), "vision/train-9000")
 	assert.NotContains(t, w.Body.String(), "<")
+	ask := f.Why
 	f.Why = func(context.Context, overview.Viewer, string, string) (*why.Explanation, error) {
 		return nil, errors.New("asked twice")
 	}
 	assert.Equal(t, http.StatusOK, f.get("/pending/vision/train-9000").Code, "an answer is kept for a moment")
+	w = f.get("/pending/nlp/serve-llama-9001?answer")
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
+	assert.Equal(t, "asked twice\n", w.Body.String())
+	f.Why = ask
+	assert.Equal(t, http.StatusOK, f.get("/pending/nlp/serve-llama-9001").Code, "an error is not kept")
 }
 
 // events reads server-sent events.
@@ -346,15 +340,29 @@ func held(o invent.Objects) *resourceapi.ResourceClaim {
 	return nil
 }
 
+// What has gone, or may not be seen any more, is loaded again, which says so.
 func TestLiveReloads(t *testing.T) {
 	f := newFixture(t, 2)
-	for name, query := range map[string]string{
-		"gone": "path=%2Fnodes%2Fgone&since=" + f.mark(1), "other nodes": "path=%2F&since=" + f.mark(0),
+	none := func(string) bool { return false }
+	few := newFixture(t, 2, func(o *Options) {
+		o.Viewer = func(*http.Request) (overview.Viewer, error) { return overview.Viewer{Claims: none, Pods: none}, nil }
+	})
+	refused := newFixture(t, 2, func(o *Options) {
+		o.Viewer = func(*http.Request) (overview.Viewer, error) { return overview.Viewer{}, errBusy }
+	})
+	for name, test := range map[string]struct {
+		f     *fixture
+		query string
+	}{
+		"gone": {f, "path=%2Fnodes%2Fgone&since=" + f.mark(1)}, "other nodes": {f, "path=%2F&since=" + f.mark(0)},
+		"a pod that may not be seen": {few, "path=%2Fpending%2Fvision%2Ftrain-9000"}, "a user who may see nothing": {refused, "path=%2F"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, end := f.open(t, query)
+			e, end := test.f.open(t, test.query)
 			defer end()
-			assert.Contains(t, e.next(), "event: reload")
+			assert.Equal(t, "event: reload\ndata: .\n", e.next())
+			_, err := e.ReadString(0)
+			require.ErrorIs(t, err, io.EOF, "it ends")
 		})
 	}
 }

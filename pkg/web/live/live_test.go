@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
@@ -28,6 +32,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
+	"github.com/tranche-dev/tranche/test/filled"
 	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -259,7 +264,6 @@ func TestWhatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
 // What waits is computed again when pods or claims can no longer be read, and nothing for other kinds.
 func TestWhatMayNoLongerBeRead(t *testing.T) {
 	for resource, waiting := range map[string]bool{read.Pods.Resource: true, read.Claims.Resource: true, read.Nodes.Resource: false} {
@@ -272,12 +276,58 @@ func TestWhatMayNoLongerBeRead(t *testing.T) {
 	}
 }
 
+// isEmpty reports whether a value of JSON says nothing.
+func isEmpty(v any) bool {
+	fields, ok := v.(map[string]any)
+	for _, inner := range fields {
+		ok = ok && (isEmpty(inner) || inner == "" || inner == 0.0)
+	}
+	return ok || v == nil
+}
+
+// fieldsOf names the fields that are left of an object.
+func fieldsOf(t *testing.T, o any) string {
+	data, err := json.Marshal(o)
+	require.NoError(t, err)
+	var parts map[string]map[string]any
+	require.NoError(t, json.Unmarshal(data, &parts))
+	var out []string
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
+		maps.DeleteFunc(parts[part], func(_ string, v any) bool { return isEmpty(v) })
+		if fields := slices.Sorted(maps.Keys(parts[part])); len(fields) > 0 {
+			out = append(out, part+": "+strings.Join(fields, " "))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
 func TestTrimmed(t *testing.T) {
 	c := scenes.Claim("a", "p", "node-a", 0, "x")
 	c.Status.Allocation.Devices.Results[0].Driver = "other.example"
 	assert.Nil(t, trimClaim(&c))
 	p := trimPod(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}}}}}})
 	assert.Equal(t, []corev1.Container{{Name: "c"}}, p.Spec.Containers)
+
+	var pod corev1.Pod
+	var node corev1.Node
+	var claim resourceapi.ResourceClaim
+	filled.Value(&pod)
+	filled.Value(&node)
+	filled.Value(&claim)
+	claim.Status.Allocation.Devices.Results[0].Driver = names.DriverName
+	waiting := claim.DeepCopy()
+	waiting.Status.Allocation = nil
+	for want, o := range map[string]any{
+		"metadata: creationTimestamp deletionTimestamp labels name namespace ownerReferences uid" +
+			"; spec: affinity containers initContainers nodeName nodeSelector resourceClaims schedulerName schedulingGates tolerations topologySpreadConstraints" +
+			"; status: conditions extendedResourceClaimStatus nominatedNodeName phase resourceClaimStatuses": trimPod(&pod),
+		"metadata: labels name; spec: taints unschedulable; status: allocatable":                                           trimNode(&node),
+		"metadata: creationTimestamp deletionTimestamp name namespace ownerReferences uid; status: allocation reservedFor": trimClaim(&claim),
+		"metadata: creationTimestamp deletionTimestamp name namespace ownerReferences uid; spec: devices":                  trimClaim(waiting),
+	} {
+		assert.Equal(t, want, fieldsOf(t, o))
+	}
 	n := trimNode(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "m"}, {Type: corev1.NodeDiskPressure}}}})
 	assert.Equal(t, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, n.Status.Conditions)
 }
@@ -318,19 +368,24 @@ func TestExplain(t *testing.T) {
 
 // Of a large cluster a part is considered, of each model.
 func TestCandidates(t *testing.T) {
-	s := loaded(t, invent.Cluster(100, now)).Snapshot()
-	names, left := candidates(s)
-	assert.LessOrEqual(t, len(names), maxExplained)
-	assert.Equal(t, 100, len(names)+left)
+	store := loaded(t, invent.Cluster(100, now))
+	s := store.Snapshot()
+	chosen, left := candidates(s)
+	assert.LessOrEqual(t, len(chosen), maxExplained)
+	assert.Equal(t, 100, len(chosen)+left)
+	e, err := store.Explain(t.Context(), overview.Viewer{}, "vision", "train-9000")
+	require.NoError(t, err)
+	assert.Len(t, e.Nodes, len(chosen))
+	assert.Equal(t, fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others", len(chosen), left), e.Unread[len(e.Unread)-1].Consequence)
 	least := map[string]cluster.Bytes{}
 	free := func(n *overview.Node) cluster.Bytes { return n.Memory.TotalBytes - n.Memory.HeldBytes }
-	for _, name := range names {
+	for _, name := range chosen {
 		n := s.Find(name)
 		least[n.Model] = min(free(n), cmp.Or(least[n.Model], free(n)))
 	}
 	assert.Len(t, least, 2)
 	for _, n := range s.Nodes {
-		if !slices.Contains(names, n.Name) {
+		if !slices.Contains(chosen, n.Name) {
 			assert.LessOrEqual(t, free(n), least[n.Model], n.Name)
 		}
 	}

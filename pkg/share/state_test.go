@@ -211,6 +211,9 @@ func TestSettingsThatAreNotKnown(t *testing.T) {
 	assert.Zero(t, c.Of(sharedGPU))
 	c.set(sharedGPU, with(4))
 	assert.Equal(t, with(4), c.Of(sharedGPU))
+	for i, isNew := range []bool{true, false, true, true} {
+		assert.Equal(t, isNew, c.First("gpu-0", []string{"a", "a", "b", "a"}[i]), "what is said of it has changed")
+	}
 	assert.Empty(t, c.Waiting("gpu-0"))
 	c.setWaiting("gpu-0", "not shared")
 	assert.Equal(t, "not shared", c.Waiting("gpu-0"))

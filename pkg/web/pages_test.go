@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/cluster/overview"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -151,4 +152,7 @@ func TestSharesThatFit(t *testing.T) {
 	assert.NotContains(t, f.get("/fits?profile=8Gi,+50%25+of+compute").Body.String(), "Not shared", "no partition is limited in compute")
 	assert.Contains(t, f.get("/fits?profile=90Ti").Body.String(), "No GPU could ever give it")
 	assert.Contains(t, f.get("/fits?profile=8Gi+of+cpx").Body.String(), "No node publishes memory shares of cpx.")
+	assert.Contains(t, f.get("/fits?profile=0.5+of+cpx").Body.String(), "No node publishes fraction shares of cpx.")
+	assert.Contains(t, f.get("/fits?profile=nothing").Body.String(), "No node publishes nothing.")
+	assert.Contains(t, render(f.roomFor(overview.Room{Known: true, Uncertain: true})), "You are not allowed to see all claims, so it is not known what is free.")
 }

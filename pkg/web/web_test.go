@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bufio"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -101,9 +99,12 @@ func TestPagesKeepTheirPolicy(t *testing.T) {
 			csp := h.Get("Content-Security-Policy")
 			assert.Contains(t, csp, "default-src 'none'")
 			assert.NotContains(t, csp, "unsafe")
-			assert.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
-			assert.Equal(t, "no-referrer", h.Get("Referrer-Policy"))
-			assert.Equal(t, "no-store", h.Get("Cache-Control"))
+			for name, want := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "DENY",
+				"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+			} {
+				assert.Equal(t, want, h.Get(name), name)
+			}
 			assert.Empty(t, inline.FindAllString(w.Body.String(), -1))
 			assert.Empty(t, foreign.FindAllString(w.Body.String(), -1))
 			if name == "none" {
@@ -203,6 +204,9 @@ func TestPendingPods(t *testing.T) {
 	assert.Contains(t, body, `href="/pending/nlp/serve-llama-9001"`)
 	assert.NotContains(t, body, `href="/pending/vision/train-9000"`)
 	assert.Contains(t, f.get("/pending?filter=nobody").Body.String(), "No name matches the filter.")
+	none := func(string) bool { return false }
+	f.Viewer = func(*http.Request) (overview.Viewer, error) { return overview.Viewer{Claims: none, Pods: none}, nil }
+	assert.Regexp(t, "(?s)3 more wait in namespaces that you are not allowed to see.*None that you may see.", f.get("/pending").Body.String())
 }
 
 // What a user may not see is nowhere in the answer.
@@ -241,6 +245,9 @@ func TestRedaction(t *testing.T) {
 	assert.Equal(t, map[string]bool{"used by vision!": true}, seen, "of holders that the user sees only")
 	assert.Contains(t, f.get("/nodes/node-0001/"+scenes.GPUOf(1)).Body.String(), "<b>Compute</b> <span>50 %</span>", "of GPUs everybody")
 	assert.Contains(t, f.get("/nodes/node-0001").Body.String(), "another namespace")
+	rollouts := f.get("/rollouts").Body.String() + f.get("/").Body.String()
+	assert.Contains(t, rollouts, "There is no PartitionPlan that you may see.")
+	assert.NotRegexp(t, "Switches under way|being switched", rollouts)
 	assert.Contains(t, f.get("/pending").Body.String(), "2 more wait in namespaces that you are not allowed to see")
 	assert.Equal(t, http.StatusForbidden, f.get("/pending/nlp/serve-llama-9001").Code)
 	assert.Equal(t, http.StatusForbidden, f.get("/pending/nlp/serve-llama-9001?answer").Code)
@@ -277,128 +284,6 @@ func TestAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusOK, f.get("/pending/nlp/serve-llama-9001").Code, "an error is not kept")
 }
 
-// events reads server-sent events.
-type events struct {
-	*bufio.Reader
-	t testing.TB
-}
-
-func (f *fixture) open(t testing.TB, query string) (*events, func()) {
-	server := httptest.NewServer(f)
-	r, err := http.Get(server.URL + "/live?" + query)
-	require.NoError(t, err)
-	return &events{bufio.NewReader(r.Body), t}, func() { _ = r.Body.Close(); server.CloseClientConnections(); server.Close() }
-}
-
-// next is the next event with data.
-func (e *events) next() string {
-	for {
-		var b strings.Builder
-		for {
-			line, err := e.ReadString('\n')
-			if errors.Is(err, io.EOF) && b.Len() > 0 {
-				return b.String()
-			}
-			require.NoError(e.t, err)
-			if line == "\n" {
-				break
-			}
-			b.WriteString(line)
-		}
-		if strings.Contains(b.String(), "data:") {
-			return b.String()
-		}
-	}
-}
-
-func TestLive(t *testing.T) {
-	f := newFixture(t, 20)
-	go f.store.Run(t.Context())
-	e, end := f.open(t, "path=%2F&since="+f.mark(f.store.Snapshot().Version))
-	defer end()
-	first := e.next()
-	assert.Contains(t, first, `id="totals"`)
-	assert.NotContains(t, first, `id="n-`, "the browser has the nodes")
-
-	c := held(f.objects)
-	c.Status.Allocation, c.Status.ReservedFor = nil, nil
-	require.NoError(t, f.store.Put(c))
-	second := e.next()
-	assert.Contains(t, second, "id: "+f.mark(f.store.Snapshot().Version)+"\n")
-	assert.Contains(t, second, `id="n-node-0001"`)
-	assert.Equal(t, 1, strings.Count(second, `<a class="n"`), "only the node that has changed")
-	assert.Contains(t, second, `id="totals"`)
-}
-
-// held is a claim that holds a GPU of the first node.
-func held(o invent.Objects) *resourceapi.ResourceClaim {
-	for i := range o.Claims {
-		if a := o.Claims[i].Status.Allocation; a != nil && a.Devices.Results[0].Pool == "node-0001" {
-			return o.Claims[i].DeepCopy()
-		}
-	}
-	return nil
-}
-
-// What has gone, or may not be seen any more, is loaded again, which says so.
-func TestLiveReloads(t *testing.T) {
-	f := newFixture(t, 2)
-	none := func(string) bool { return false }
-	few := newFixture(t, 2, func(o *Options) {
-		o.Viewer = func(*http.Request) (overview.Viewer, error) { return overview.Viewer{Claims: none, Pods: none}, nil }
-	})
-	refused := newFixture(t, 2, func(o *Options) {
-		o.Viewer = func(*http.Request) (overview.Viewer, error) { return overview.Viewer{}, errBusy }
-	})
-	for name, test := range map[string]struct {
-		f     *fixture
-		query string
-	}{
-		"gone": {f, "path=%2Fnodes%2Fgone&since=" + f.mark(1)}, "other nodes": {f, "path=%2F&since=" + f.mark(0)},
-		"a pod that may not be seen": {few, "path=%2Fpending%2Fvision%2Ftrain-9000"}, "a user who may see nothing": {refused, "path=%2F"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e, end := test.f.open(t, test.query)
-			defer end()
-			assert.Equal(t, "event: reload\ndata: .\n", e.next())
-			_, err := e.ReadString(0)
-			require.ErrorIs(t, err, io.EOF, "it ends")
-		})
-	}
-}
-
-// What is no page, and pages beyond those that are kept up to date, are refused.
-func TestLiveRefuses(t *testing.T) {
-	f := newFixture(t, 1)
-	ask := func(query string) int {
-		w := httptest.NewRecorder()
-		f.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/live?"+query, nil))
-		return w.Code
-	}
-	for _, query := range []string{"", "path=nodes", "path=http%3A%2F%2F%5B"} {
-		assert.Equal(t, http.StatusBadRequest, ask(query), query)
-	}
-	assert.Empty(t, f.streams, "none of them is kept up to date")
-	for range maxStreams {
-		f.streams <- struct{}{}
-	}
-	assert.Equal(t, http.StatusServiceUnavailable, ask("path=%2F"))
-}
-
-// A page that another controller has drawn is drawn anew, without a reload: the two might take
-// turns.
-func TestLiveOfAnotherProcess(t *testing.T) {
-	f := newFixture(t, 20)
-	for _, query := range []string{"path=%2F&since=other-1", "path=%2F"} {
-		e, end := f.open(t, query)
-		first := e.next()
-		assert.NotContains(t, first, "reload")
-		assert.Equal(t, 20, strings.Count(first, `<a class="n"`))
-		assert.Contains(t, first, `id="map-0"`)
-		end()
-	}
-}
-
 func TestReadingPage(t *testing.T) {
 	s, err := New(Options{Source: live.New(time.Now), Now: time.Now})
 	require.NoError(t, err)
@@ -428,6 +313,7 @@ func TestLoopback(t *testing.T) {
 		return answer.StatusCode
 	}
 	assert.Equal(t, http.StatusOK, get(l.Base+"/", ""))
+	assert.Equal(t, http.StatusOK, get(l.Base+"/", "localhost:"+address[strings.LastIndex(address, ":")+1:]))
 	assert.Equal(t, http.StatusForbidden, get("/", ""), "without the token")
 	assert.Equal(t, http.StatusForbidden, get("/nodes/node-0001", ""), "without the token")
 	assert.Equal(t, http.StatusForbidden, get(l.Base+"x/", ""), "with another token")

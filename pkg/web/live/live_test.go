@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
@@ -32,7 +28,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/clientfake"
-	"github.com/tranche-dev/tranche/test/filled"
 	"github.com/tranche-dev/tranche/test/kubefake"
 	"github.com/tranche-dev/tranche/test/page/invent"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -134,24 +129,6 @@ func TestKindsHaveClasses(t *testing.T) {
 	assert.Equal(t, "gpu.tranche.dev", kinds[cluster.WholeGPU])
 	assert.Equal(t, "gpu-xcp-cpx.tranche.dev", kinds["cpx"])
 	assert.Empty(t, kinds["1g.10gb+me"], "the class of 1g.10gb does not select it")
-}
-
-func TestPackedSlicesAreWhatTheyWere(t *testing.T) {
-	for _, s := range scenes.H100("node-a", 0) {
-		o, err := pack(&s)
-		require.NoError(t, err)
-		p := o.(*packed)
-		assert.Equal(t, "node-a", p.node)
-		back, err := p.unpack()
-		require.NoError(t, err)
-		raw, err := s.Marshal()
-		require.NoError(t, err)
-		if len(raw) > 1000 {
-			assert.Less(t, len(p.data), len(raw)/3)
-		}
-		assert.True(t, equality.Semantic.DeepEqual(s.Spec.Devices, back.Spec.Devices))
-		assert.Equal(t, s.Spec.Pool, back.Spec.Pool)
-	}
 }
 
 // follow starts a store that reads from clients.
@@ -276,60 +253,18 @@ func TestWhatMayNoLongerBeRead(t *testing.T) {
 	}
 }
 
-// isEmpty reports whether a value of JSON says nothing.
-func isEmpty(v any) bool {
-	fields, ok := v.(map[string]any)
-	for _, inner := range fields {
-		ok = ok && (isEmpty(inner) || inner == "" || inner == 0.0)
+// Of several classes the one without an extended resource and with the shortest name stands for a kind.
+func TestBetterClasses(t *testing.T) {
+	var classes []*resourceapi.DeviceClass
+	for _, name := range []string{"gpu-b", "gpu-c", "gpu-aa", "gpu"} {
+		classes = append(classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	return ok || v == nil
-}
-
-// fieldsOf names the fields that are left of an object.
-func fieldsOf(t *testing.T, o any) string {
-	data, err := json.Marshal(o)
-	require.NoError(t, err)
-	var parts map[string]map[string]any
-	require.NoError(t, json.Unmarshal(data, &parts))
-	var out []string
-	for _, part := range slices.Sorted(maps.Keys(parts)) {
-		maps.DeleteFunc(parts[part], func(_ string, v any) bool { return isEmpty(v) })
-		if fields := slices.Sorted(maps.Keys(parts[part])); len(fields) > 0 {
-			out = append(out, part+": "+strings.Join(fields, " "))
+	classes[3].Spec.ExtendedResourceName = new("nvidia.com/gpu")
+	for i, a := range classes {
+		for j, b := range classes {
+			assert.Equal(t, i < j, better(a, b), "%s, %s", a.Name, b.Name)
 		}
 	}
-	return strings.Join(out, "; ")
-}
-
-// A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
-func TestTrimmed(t *testing.T) {
-	c := scenes.Claim("a", "p", "node-a", 0, "x")
-	c.Status.Allocation.Devices.Results[0].Driver = "other.example"
-	assert.Nil(t, trimClaim(&c))
-	p := trimPod(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}}}}}})
-	assert.Equal(t, []corev1.Container{{Name: "c"}}, p.Spec.Containers)
-
-	var pod corev1.Pod
-	var node corev1.Node
-	var claim resourceapi.ResourceClaim
-	filled.Value(&pod)
-	filled.Value(&node)
-	filled.Value(&claim)
-	claim.Status.Allocation.Devices.Results[0].Driver = names.DriverName
-	waiting := claim.DeepCopy()
-	waiting.Status.Allocation = nil
-	for want, o := range map[string]any{
-		"metadata: creationTimestamp deletionTimestamp labels name namespace ownerReferences uid" +
-			"; spec: affinity containers initContainers nodeName nodeSelector resourceClaims schedulerName schedulingGates tolerations topologySpreadConstraints" +
-			"; status: conditions extendedResourceClaimStatus nominatedNodeName phase resourceClaimStatuses": trimPod(&pod),
-		"metadata: labels name; spec: taints unschedulable; status: allocatable":                                           trimNode(&node),
-		"metadata: creationTimestamp deletionTimestamp name namespace ownerReferences uid; status: allocation reservedFor": trimClaim(&claim),
-		"metadata: creationTimestamp deletionTimestamp name namespace ownerReferences uid; spec: devices":                  trimClaim(waiting),
-	} {
-		assert.Equal(t, want, fieldsOf(t, o))
-	}
-	n := trimNode(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "m"}, {Type: corev1.NodeDiskPressure}}}})
-	assert.Equal(t, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, n.Status.Conditions)
 }
 
 func TestPutRefusesOthers(t *testing.T) {

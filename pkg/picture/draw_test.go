@@ -88,8 +88,8 @@ func TestColorSaysNothingThatTextDoesNot(t *testing.T) {
 func TestGoldenColors(t *testing.T) {
 	screen := Screen{Width: 100, Color: true}
 	hidden := scenes.Mixed()
-	hidden.View.Namespace = "default"
-	got := draw(t, scenes.WholeGPUs(), screen, false) + draw(t, hidden, screen, true) + draw(t, scenes.Shared(), screen, true) + draw(t, scenes.Switching(), screen, false)
+	hidden.View.Namespace, hidden.Claims = "default", append(hidden.Claims, scenes.Claim("default", "whole", "node-a", 2, scenes.GPUOf(2)))
+	got := draw(t, hidden, screen, true) + draw(t, scenes.Shared(), screen, true) + draw(t, scenes.Switching(), screen, false)
 	golden.Equal(t, "testdata/colors.txt", got)
 }
 

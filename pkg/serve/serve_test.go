@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -208,6 +209,36 @@ func TestConnectionsThatEnd(t *testing.T) {
 	requireCut(t, second)
 	ask(dial(t, address), "")
 	ask(first, "")
+}
+
+// The connection that was accepted or held longest ago is replaced, and none twice.
+func TestWhichConnectionIsReplaced(t *testing.T) {
+	l, err := Listen(t.Context(), "tcp", "127.0.0.1:0", 3)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	connect := func() (client, accepted net.Conn) {
+		client = dial(t, l.Addr().String())
+		accepted, err := l.Accept()
+		require.NoError(t, err)
+		return client, accepted
+	}
+	used, first := connect()
+	second, _ := connect()
+	held, third := connect()
+	Hold(remember(t.Context(), first))()
+	release := Hold(remember(t.Context(), tls.Server(third, nil)))
+	for _, replaced := range []net.Conn{second, used} {
+		connect()
+		requireCut(t, replaced)
+	}
+	release()
+	for range 2 {
+		connect()
+	}
+	require.NoError(t, held.SetReadDeadline(time.Now()))
+	_, err = held.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is the last to be replaced")
+	Hold(t.Context())()
 }
 
 func TestServersThatFail(t *testing.T) {

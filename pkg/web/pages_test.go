@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/scenes"
@@ -154,5 +155,13 @@ func TestSharesThatFit(t *testing.T) {
 	assert.Contains(t, f.get("/fits?profile=8Gi+of+cpx").Body.String(), "No node publishes memory shares of cpx.")
 	assert.Contains(t, f.get("/fits?profile=0.5+of+cpx").Body.String(), "No node publishes fraction shares of cpx.")
 	assert.Contains(t, f.get("/fits?profile=nothing").Body.String(), "No node publishes nothing.")
-	assert.Contains(t, render(f.roomFor(overview.Room{Known: true, Uncertain: true})), "You are not allowed to see all claims, so it is not known what is free.")
+	share := &overview.Ask{By: gpu.ByMemory, Amount: gpu.Amount{Memory: 8 << 30}}
+	for want, room := range map[string]overview.Room{
+		"You are not allowed to see all claims, so it is not known what is free.": {Known: true, Uncertain: true},
+		"<b>1</b> <span>more share fits now</span>":                               {Known: true, Count: 1, Share: share},
+		"No node publishes shares of whole GPUs.":                                 {Shared: true, Share: share},
+	} {
+		assert.Contains(t, render(f.roomFor(room)), want)
+	}
+	assert.Contains(t, render(gpuBadges(&cluster.GPU{Mode: &cluster.Mode{Name: "CPX", Held: 1, Of: 8}})), "CPX: 1 of 8 held")
 }

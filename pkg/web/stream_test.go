@@ -27,6 +27,7 @@ func (f *fixture) open(t testing.TB, query string) (*events, func()) {
 	server := httptest.NewServer(f)
 	r, err := http.Get(server.URL + "/live?" + query)
 	require.NoError(t, err)
+	require.Equal(t, "text/event-stream", r.Header.Get("Content-Type"))
 	return &events{bufio.NewReader(r.Body), t}, func() { _ = r.Body.Close(); server.CloseClientConnections(); server.Close() }
 }
 
@@ -60,7 +61,7 @@ func TestLive(t *testing.T) {
 	assert.Contains(t, first, `id="totals"`)
 	assert.NotContains(t, first, `id="n-`, "the browser has the nodes")
 
-	c := held(f.objects)
+	c := held(f.objects, "node-0001")
 	c.Status.Allocation, c.Status.ReservedFor = nil, nil
 	require.NoError(t, f.store.Put(c))
 	second := e.next()
@@ -68,12 +69,19 @@ func TestLive(t *testing.T) {
 	assert.Contains(t, second, `id="n-node-0001"`)
 	assert.Equal(t, 1, strings.Count(second, `<a class="n"`), "only the node that has changed")
 	assert.Contains(t, second, `id="totals"`)
+
+	c = held(f.objects, "node-0002")
+	c.Status.Allocation, c.Status.ReservedFor = nil, nil
+	require.NoError(t, f.store.Put(c))
+	third := e.next()
+	assert.Contains(t, third, `id="n-node-0002"`)
+	assert.NotContains(t, third, `id="n-node-0001"`, "the browser has it")
 }
 
-// held is a claim that holds a GPU of the first node.
-func held(o invent.Objects) *resourceapi.ResourceClaim {
+// held is a claim that holds a GPU of a node.
+func held(o invent.Objects, node string) *resourceapi.ResourceClaim {
 	for i := range o.Claims {
-		if a := o.Claims[i].Status.Allocation; a != nil && a.Devices.Results[0].Pool == "node-0001" {
+		if a := o.Claims[i].Status.Allocation; a != nil && a.Devices.Results[0].Pool == node {
 			return o.Claims[i].DeepCopy()
 		}
 	}

@@ -89,8 +89,12 @@ func TestLiveUsage(t *testing.T) {
 	assert.NotContains(t, update, "Not known")
 	assert.NotContains(t, update, `id="gpuhead"`, "nothing else has changed")
 	assert.Equal(t, version, f.store.Snapshot().Version)
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	end()
+	assert.Eventually(t, func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return len(u.followers) == 0
+	}, time.Minute, time.Millisecond)
 	assert.Equal(t, []string{"node-0001"}, keys(u.asked), "nobody looks at other nodes")
 }
 

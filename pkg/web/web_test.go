@@ -146,9 +146,30 @@ func TestPagesThatAreNotThere(t *testing.T) {
 		"/nodes", "/nodes/nobody/gpu", "/nodes/node-0001/gone", "/nodes/node-0001/" + scenes.GPUOf(1) + "/x", "/pending/vision", "/pending/vision/train-9000", "/x/fits", "/assets/none.js",
 	} {
 		for _, f := range []*fixture{f, silent} {
-			assert.Equal(t, http.StatusNotFound, f.get(path).Code, path)
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Accept-Encoding", "gzip")
+			f.ServeHTTP(w, r)
+			assert.Equal(t, http.StatusNotFound, w.Code, path)
 		}
 	}
+}
+
+// A page finds out what its user may see in the namespaces that it names.
+func TestRightsThatAPageNeeds(t *testing.T) {
+	var asked []string
+	none := func(string) bool { return false }
+	f := newFixture(t, 3, func(o *Options) {
+		o.Viewer = func(*http.Request) (overview.Viewer, error) {
+			return overview.Viewer{Claims: none, Pods: none, Ask: func(_ context.Context, claims, pods []string) {
+				asked = append(asked, strings.Join(claims, ",")+" "+strings.Join(pods, ","))
+			}}, nil
+		}
+	})
+	for _, path := range []string{"/", "/pending", "/nodes/node-0001", "/pending/vision/train-9000"} {
+		f.get(path)
+	}
+	waiting, holders := strings.Join(f.store.Snapshot().WaitingIn(), ","), strings.Join(overview.HoldersOf(f.store.Snapshot().Find("node-0001")), ",")
+	assert.Equal(t, []string{waiting + " " + waiting, holders + " ", "vision vision"}, asked)
 }
 
 func TestOnlyReads(t *testing.T) {
@@ -293,6 +314,8 @@ func TestReadingPage(t *testing.T) {
 }
 
 func TestLoopback(t *testing.T) {
+	_, err := Listen(t.Context(), 99999)
+	require.ErrorContains(t, err, "serve the page on this machine: listen on 127.0.0.1:99999")
 	l, err := Listen(t.Context(), 0)
 	require.NoError(t, err)
 	page, err := New(Options{Base: l.Base, Source: newFixture(t, 1).store, Now: time.Now})

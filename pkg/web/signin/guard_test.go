@@ -264,6 +264,8 @@ func TestSignIn(t *testing.T) {
 
 	out := post(h, "/logout", nil, http.Header{"Cookie": r.Header["Cookie"]})
 	assert.Contains(t, out.Header().Get("Set-Cookie"), "Max-Age=0")
+	assert.Equal(t, http.StatusSeeOther, out.Code)
+	assert.Equal(t, "/", out.Header().Get("Location"))
 }
 
 // Another site cannot sign somebody in or out.

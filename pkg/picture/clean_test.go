@@ -29,12 +29,14 @@ func TestPrintable(t *testing.T) {
 func TestClean(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = f.Close() })
 	n, err := Clean{f}.Write([]byte("a\x1b[2J"))
 	require.NoError(t, err)
 	assert.Equal(t, 5, n)
 	live := Live{Out: Clean{f}, lines: 1}
 	require.NoError(t, live.Draw("node \x1b[2A\n"))
+	require.NoError(t, f.Close())
+	_, err = Clean{f}.Write([]byte("b"))
+	require.ErrorIs(t, err, os.ErrClosed)
 	got, err := os.ReadFile(f.Name())
 	require.NoError(t, err)
 	assert.Equal(t, "a\ufffd[2J\r\x1b[A\x1b[Jnode \ufffd[2A\n", string(got))

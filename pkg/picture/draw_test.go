@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -48,6 +49,7 @@ func TestPictures(t *testing.T) {
 // a name that people copy.
 func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	for name, scene := range scenes.All {
+		assert.Equal(t, draw(t, scene(), Screen{Width: MinWidth}, false), draw(t, scene(), Screen{Width: 10}, false), "%s, too narrow", name)
 		for _, width := range []int{80, 100, 140, 200} {
 			for _, line := range strings.Split(draw(t, scene(), Screen{Width: width}, false), "\n") {
 				if !strings.Contains(line, "    kubectl") {
@@ -80,6 +82,15 @@ func TestColorSaysNothingThatTextDoesNot(t *testing.T) {
 		assert.Contains(t, colored, "\x1b[", name)
 		assert.Equal(t, squeeze(draw(t, scene(), Screen{Width: 100}, false)), squeeze(escape.ReplaceAllString(colored, "")), name)
 	}
+}
+
+// Look at the golden file in a terminal.
+func TestGoldenColors(t *testing.T) {
+	screen := Screen{Width: 100, Color: true}
+	hidden := scenes.Mixed()
+	hidden.View.Namespace, hidden.Claims = "default", append(hidden.Claims, scenes.Claim("default", "whole", "node-a", 2, scenes.GPUOf(2)))
+	got := draw(t, hidden, screen, true) + draw(t, scenes.Shared(), screen, true) + draw(t, scenes.Switching(), screen, false)
+	golden.Equal(t, "testdata/colors.txt", got)
 }
 
 func TestWithoutColorThereIsNoEscape(t *testing.T) {
@@ -137,12 +148,31 @@ func TestOddObjectsDoNotPanic(t *testing.T) {
 }
 
 func TestManyThatWaitAreCounted(t *testing.T) {
-	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0)}}
+	s := &cluster.Summary{Selector: "gpu=yes", Only: []string{}}
 	for i := range 9 {
-		in.Claims = append(in.Claims, scenes.WaitingClaim("default", fmt.Sprintf("c-%d", i), "gpu.tranche.dev", fmt.Sprintf("p-%d", i)))
+		s.Waiting = append(s.Waiting, cluster.Waiting{Namespace: "default", Claim: fmt.Sprintf("c-%d", i), Pod: fmt.Sprintf("p-%d", i)})
 	}
-	assert.Contains(t, draw(t, in, Screen{Width: 140}, false),
-		"9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl tranche why p-0 -n default)\n")
+	for i := range 4 {
+		s.Waiting = append(s.Waiting, cluster.Waiting{Namespace: "team", Pod: fmt.Sprintf("p-%d", i)})
+	}
+	assert.Equal(t, `No node has the labels gpu=yes.
+
+9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl tranche why p-0 -n default)
+4 pods wait: team/p-0, team/p-1, team/p-2, 1 more (kubectl tranche why p-0 -n team)
+`, drawn(t, Screen{Width: 140}, func(p *Page) { Draw(p, s, false) }))
+}
+
+// Where no GPU is published, the picture says by whom.
+func TestWithoutGPUs(t *testing.T) {
+	for by, s := range map[string]cluster.Summary{
+		"No GPUs are published by the nodes with the labels a=b.\n\nWhat to check:\n": {Selector: "a=b", Only: []string{"node-a"}},
+		"No GPUs are published by the nodes with the labels a=b.\n\nWhat":             {Selector: "a=b"},
+		"No GPUs are published by node-a.\n\nWhat":                                    {Only: []string{"node-a"}},
+		"No GPUs are published by node-a, node-b.\n\nWhat":                            {Only: []string{"node-a", "node-b"}},
+		"No node publishes GPUs yet.\n\nWhat":                                         {Only: []string{}},
+	} {
+		assert.Contains(t, drawn(t, Screen{Width: 80}, func(p *Page) { Draw(p, &s, false) }), by)
+	}
 }
 
 func TestMemoryModes(t *testing.T) {
@@ -158,12 +188,20 @@ func TestCompactEntries(t *testing.T) {
 	holder := func(name string) cluster.Holder {
 		return cluster.Holder{Namespace: "team", Claim: name, Pods: []string{name}}
 	}
-	kind := cluster.DeviceKind{Label: "1g.10gb"}
-	d := &drawing{}
-	entries := d.compactEntries([]cluster.Held{
-		{DeviceKind: kind, Holders: []cluster.Holder{holder("a"), holder("b")}},
-		{DeviceKind: kind, Holders: []cluster.Holder{holder("c")}}, {DeviceKind: kind, Holders: []cluster.Holder{holder("d")}},
-	})
-	assert.Len(t, entries, 3)
+	held := func(holders ...cluster.Holder) cluster.Held {
+		return cluster.Held{DeviceKind: cluster.DeviceKind{Label: "1g.10gb"}, Holders: holders}
+	}
+	admin, amount, idle, hidden := holder("e"), holder("f"), holder("g"), cluster.Holder{Hidden: true}
+	admin.Admin, amount.Consumed, idle.Pods = true, cluster.Amounts{"memory": resource.MustParse("1Gi")}, nil
+	d := &drawing{Page: &Page{Screen: Screen{Width: 80}}}
+	d.holders([]cluster.Held{held(holder("a"), holder("b")), held(holder("c")), held(holder("d")), held(admin), held(amount), held(idle), held(hidden), held(hidden), held(hidden)})
+	assert.Equal(t, `    1g.10gb     team/a (claim a)
+    1g.10gb     team/b (claim b)
+    1g.10gb ×2  team: c, d
+    1g.10gb     watched by team/e (claim e)
+    1g.10gb     team/f (claim f) has 1Gi of memory
+    1g.10gb     no pod (claim team/g)
+    1g.10gb ×3  other namespaces
+`, d.String())
 	assert.True(t, d.compacted)
 }

@@ -28,12 +28,17 @@ func TestExplanation(t *testing.T) {
 		},
 		Asks: []demand.Ask{{Request: "gpu", Text: "2 x 1g.10gb", Claim: "third"}, {Request: "other", Text: "a whole GPU"}},
 	}
-	got := drawn(t, Screen{Width: 120}, func(p *Page) { DrawExplanation(p, e, false) })
-	for _, want := range []string{
-		"Pod a waits.", "gpu-0 of node-a (claim first)\n", "gpu-1 of node-a (claim second): it is lost\n", "2 x 1g.10gb, claim third\n", "a whole GPU\n",
-	} {
-		assert.Contains(t, got, want)
-	}
+	assert.Equal(t, `Pod a waits.
+
+It holds:
+  1g.10gb  gpu-0 of node-a (claim first)
+  3g.40gb  gpu-1 of node-a (claim second): it is lost
+
+It asks for:
+  gpu    2 x 1g.10gb, claim third
+  other  a whole GPU
+`, drawn(t, Screen{Width: 120}, func(p *Page) { DrawExplanation(p, e, false) }))
+	assert.Equal(t, drawn(t, Screen{Width: MinWidth}, func(p *Page) { DrawExplanation(p, e, false) }), drawn(t, Screen{Width: 10}, func(p *Page) { DrawExplanation(p, e, false) }))
 }
 
 // unread is a right that a user lacks.
@@ -49,14 +54,14 @@ func explained() *why.Explanation {
 	}
 	full := request("gpu", "all 7 are held", fit.Full)
 	full.Holders, full.Taints = held, taints
-	alike, fits := full, request("other", "one is free", fit.Fits)
-	alike.Request, fits.Holders = "second", held
+	alike, untainted, fits := full, full, request("other", "one is free", fit.Fits)
+	alike.Request, untainted.Request, untainted.Taints, fits.Holders = "second", "third", nil, held
 	return &why.Explanation{
 		Namespace: "team", Pod: "a", Summary: "Pod team/a waits.", State: why.RoomNow,
 		Nodes: []fit.Node{
 			{Name: "never", Verdict: fit.Never, GPUs: "1 × L4", Requests: []fit.Request{full}},
 			{Name: "together", Verdict: fit.NotTogether, Requests: []fit.Request{fits, full}, Free: free},
-			{Name: "full", Verdict: fit.Full, GPUs: "8 × H100", Reasons: []string{"the node is cordoned"}, Requests: []fit.Request{full, alike, fits}, Free: free[:1]},
+			{Name: "full", Verdict: fit.Full, GPUs: "8 × H100", Reasons: []string{"the node is cordoned"}, Requests: []fit.Request{full, alike, untainted, fits}, Free: free[:1]},
 			{Name: "fits", Verdict: fit.Fits, GPUs: "8 × H100", Requests: []fit.Request{request("gpu", "one is free", fit.Fits)}, Free: free},
 			{Name: "fits without devices", Verdict: fit.Fits},
 		},
@@ -82,7 +87,7 @@ func TestExplanationOfNodes(t *testing.T) {
 
 // Of many nodes the likeliest are explained; one more is, where its number would take as much room.
 func TestExplanationOfManyNodes(t *testing.T) {
-	const others = "Other nodes: 2 "
+	const others = "\n\nOther nodes: 2 "
 	for _, test := range []struct {
 		nodes, shown int
 		all          bool

@@ -61,6 +61,9 @@ func TestTell(t *testing.T) {
 	require.NoError(t, l.Tell(screen, "one", picture))
 	require.NoError(t, l.Redraw(screen, picture))
 	assert.Equal(t, "a picture of\ntwo lines\n\r\x1b[2A\x1b[Ja picture of\ntwo lines\n", b.String())
+	b.Reset()
+	require.NoError(t, l.Redraw(Screen{Width: 40, Live: true}, picture))
+	assert.Equal(t, "\x1b[H\x1b[2Ja picture of two lines\n", b.String())
 	l.Out = failing{}
 	require.ErrorIs(t, l.Tell(Screen{}, "three", picture), os.ErrClosed)
 	require.ErrorIs(t, l.Tell(screen, "three", picture), os.ErrClosed)

@@ -67,7 +67,7 @@ func TestProfiles(t *testing.T) {
 	assert.Equal(t, [][]string{{"node-a", "node-b"}, {"node-a", "node-b"}}, [][]string{all[0].Desired, all[0].Applied})
 	all[0].Fitting = []string{"node-a", "node-b"}
 	checkDrawn(t, "profiles", func(p *Page) { DrawProfiles(p, all, 80) })
-	assert.Equal(t, "There are no PartitionProfiles.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil, 0) }))
+	assert.Equal(t, "There are no PartitionProfiles.\n\nNote: You are not allowed to list nodes.\n", drawn(t, Screen{Width: 80}, func(p *Page) { DrawProfiles(p, nil, 0, unread...) }))
 }
 
 func TestClasses(t *testing.T) {

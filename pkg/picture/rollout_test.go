@@ -57,7 +57,7 @@ func TestPicturesOfForecasts(t *testing.T) {
 				{Name: "node-a", Step: 1}, {Name: "node-b", Step: 2, Evicts: []rollout.ForecastPod{leaves}}, {Name: "node-c", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Blocked: []rollout.ForecastBlocker{stays, group}},
 				{Name: "node-d", Step: 2, Evicts: []rollout.ForecastPod{leaves}, Unknown: []string{"gpu-a"}}, {Name: "node-e", Step: 2, Unfit: "GPU gpu-a does not support MIG"},
 			},
-			Others: []rollout.OtherNode{{Name: "node-x", Why: "it has the profile already"}},
+			Others: []rollout.OtherNode{{Name: "node-x", Why: "it has the profile already"}}, Unread: unread,
 		},
 		"forecast-nothing": {Plan: "canary", Profile: "balanced", Steps: 1},
 		"forecast-new":     {Plan: "canary", Profile: "balanced", Steps: 1, Nodes: []rollout.ForecastNode{{Name: "node-a", Step: 1}}},

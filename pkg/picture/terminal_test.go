@@ -94,8 +94,10 @@ func TestScreenOfAFile(t *testing.T) {
 	assert.Equal(t, picture.Screen{Width: 100}, picture.ScreenOf(&bytes.Buffer{}))
 	t.Setenv("COLUMNS", "72")
 	assert.Equal(t, picture.Screen{Width: 72}, picture.ScreenOf(&bytes.Buffer{}))
-	t.Setenv("COLUMNS", "many")
-	assert.Equal(t, picture.Screen{Width: 100}, picture.ScreenOf(&bytes.Buffer{}))
+	for _, none := range []string{"many", "0", "-8"} {
+		t.Setenv("COLUMNS", none)
+		assert.Equal(t, picture.Screen{Width: 100}, picture.ScreenOf(&bytes.Buffer{}))
+	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
 	defer file.Close()

@@ -25,7 +25,7 @@ func usages() []usage.Node {
 				{UUID: "MIG-2", Instance: "11", Profile: "3g.40gb"},
 			}},
 			{Name: "gpu-0000-1f-00-0", Values: used(80, 80, 0.5, 0.5, 400), Users: []usage.User{
-				{Namespace: "team-b", Pod: "infer-1", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share},
+				{Namespace: "team-b", Pod: "infer-1", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share}, {Namespace: "team-b", Pod: "infer-0", Values: share}, {Namespace: "team-c", Claim: "workers"},
 			}},
 		}},
 		usage.Unanswered("gpu-01", "tranche-system", errors.New("you are not allowed to get pods/proxy in the namespace tranche-system")),

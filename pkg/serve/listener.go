@@ -25,7 +25,8 @@ type Listener struct {
 type conn struct {
 	net.Conn
 	of *Listener
-	// place is nil when the connection is closed. holders are how many requests hold it.
+	// place is that in the list of open connections, and in none when the connection is closed. holders are
+	// how many requests hold it.
 	place   *list.Element
 	holders int
 }
@@ -67,7 +68,7 @@ func (l *Listener) admit(c *conn) (replaced *conn, ok bool) {
 		if replaced = l.idlest(); replaced == nil {
 			return nil, false
 		}
-		replaced.leave()
+		l.open.Remove(replaced.place)
 	}
 	c.place = l.open.PushBack(c)
 	return replaced, true
@@ -83,18 +84,10 @@ func (l *Listener) idlest() *conn {
 	return nil
 }
 
-// leave gives the place of a connection back. The lock is held.
-func (c *conn) leave() {
-	if c.place != nil {
-		c.of.open.Remove(c.place)
-		c.place = nil
-	}
-}
-
 // Close implements net.Conn.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
-	c.leave()
+	c.of.open.Remove(c.place)
 	c.of.mu.Unlock()
 	return c.Conn.Close() //nolint:wrapcheck // as the connection itself
 }
@@ -104,9 +97,8 @@ func (c *conn) Close() error {
 func (c *conn) hold(requests int) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	if c.holders += requests; c.place != nil {
-		c.of.open.MoveToBack(c.place)
-	}
+	c.holders += requests
+	c.of.open.MoveToBack(c.place)
 }
 
 // connection is the key of a request's connection in its context.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,7 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"os"
 	"testing"
 	"time"
 
@@ -191,22 +192,78 @@ func TestConnectionsOfStrangersReplaceEachOther(t *testing.T) {
 	requireAnswer(last)
 }
 
+// A connection that has ended takes the place of no other.
+func TestConnectionsThatEnd(t *testing.T) {
+	address := started(t, 2, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }), nil)
+	ask := func(c net.Conn, header string) {
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+	}
+	first, second := dial(t, address), dial(t, address)
+	ask(first, "")
+	ask(second, "Connection: close\r\n")
+	requireCut(t, second)
+	ask(dial(t, address), "")
+	ask(first, "")
+}
+
+// The connection that was accepted or held longest ago is replaced, and none twice.
+func TestWhichConnectionIsReplaced(t *testing.T) {
+	l, err := Listen(t.Context(), "tcp", "127.0.0.1:0", 3)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	connect := func() (client, accepted net.Conn) {
+		client = dial(t, l.Addr().String())
+		accepted, err := l.Accept()
+		require.NoError(t, err)
+		return client, accepted
+	}
+	used, first := connect()
+	second, _ := connect()
+	held, third := connect()
+	Hold(remember(t.Context(), first))()
+	release := Hold(remember(t.Context(), tls.Server(third, nil)))
+	for _, replaced := range []net.Conn{second, used} {
+		connect()
+		requireCut(t, replaced)
+	}
+	release()
+	for range 2 {
+		connect()
+	}
+	require.NoError(t, held.SetReadDeadline(time.Now()))
+	_, err = held.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is the last to be replaced")
+	Hold(t.Context())()
+}
+
+func TestServersThatFail(t *testing.T) {
+	_, err := Listen(t.Context(), "tcp", "127.0.0.1:99999", 1)
+	require.ErrorContains(t, err, "listen on 127.0.0.1:99999: ")
+	l, err := Listen(t.Context(), "tcp", "127.0.0.1:0", 1)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, Run(t.Context(), New(nil), l), net.ErrClosed)
+}
+
 func TestEndpoints(t *testing.T) {
 	var unready error
-	h := Endpoints(nil, func(context.Context) error { return unready })
-	get := func(path string) (int, string) {
+	ready := func(context.Context) error { return unready }
+	with := Endpoints(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }), ready)
+	get := func(h http.Handler, path string) string {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w.Code, strings.TrimSpace(w.Body.String())
+		return fmt.Sprint(w.Code, " ", w.Body)
 	}
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 404, "/": 404} {
-		code, _ := get(path)
-		assert.Equal(t, want, code, path)
-	}
+	assert.Equal(t, "200 metrics\n", get(with, "/metrics"))
+	assert.Equal(t, "200 ok\n", get(with, "/readyz"))
 	unready = errors.New("not yet")
-	code, said := get("/readyz")
-	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Equal(t, "not yet", said)
-	code, _ = get("/healthz")
-	assert.Equal(t, http.StatusOK, code)
+	without := Endpoints(nil, ready)
+	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 not yet\n", "/metrics": "404 404 page not found\n", "/": "404 404 page not found\n"} {
+		assert.Equal(t, want, get(without, path), path)
+	}
 }

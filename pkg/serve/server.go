@@ -30,22 +30,11 @@ const (
 // for writing by http.ResponseController.
 func New(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           whole(h),
+		Handler:           h,
 		ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: largestHeader, ConnContext: remember,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostAtOnce, WriteByteTimeout: stuckTime, SendPingTimeout: idleTime, PingTimeout: stuckTime},
 	}
-}
-
-// whole ends the deadline for reading of requests that have been read. Otherwise the server, which
-// reads on to notice that the client has gone, would end the context of a request with it.
-func whole(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength == 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a recorder has none
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // Run serves until ctx ends, over TLS if the server has a configuration for it. Then requests

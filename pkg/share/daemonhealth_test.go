@@ -1,6 +1,7 @@
 package share
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,6 +44,9 @@ func TestProblemsOfDaemons(t *testing.T) {
 	assert.Equal(t, []string{"a"}, d.Troubled())
 	assert.Equal(t, "died", d.Problem(ledger.ClaimRef{UID: "a"}, &ledger.Device{}))
 	assert.Empty(t, d.Problem(ledger.ClaimRef{UID: "b"}, &ledger.Device{}))
+	var none *Daemons
+	assert.Empty(t, none.Problem(ledger.ClaimRef{UID: "a"}, &ledger.Device{}))
+	assert.Nil(t, none.WhenChanged())
 }
 
 // A daemon is probed once with each load of the driver, and again some time after a failure, which is
@@ -60,6 +64,10 @@ func TestProbesThatFail(t *testing.T) {
 	}
 	require.ErrorContains(t, d.WhyNot(), "not probed yet")
 	assert.False(t, probed("", true), "without a driver")
+	ended, end := context.WithCancel(ctx)
+	end()
+	assert.False(t, d.Limits(ended, "boot-1", true))
+	require.ErrorContains(t, d.WhyNot(), "not probed yet", "the plugin is stopping")
 	assert.True(t, probed("boot-1", false))
 	require.ErrorContains(t, d.WhyNot(), "try MPS")
 	assert.False(t, probed("boot-1", true), "not at once again")

@@ -20,6 +20,9 @@ func TestEdits(t *testing.T) {
 	pipe := "CUDA_MPS_PIPE_DIRECTORY=/run/tranche/mps/pipe"
 	half := gpu.Amount{Fraction: 500, Memory: 40 * gib}
 	percent := func(n int64) gpu.Amount { return gpu.Amount{Memory: 2000 << 20, Compute: n} }
+	mount := func(host, container string) *cdispecs.Mount {
+		return &cdispecs.Mount{HostPath: host, ContainerPath: container, Type: "bind", Options: []string{"rw", "rbind", "nosuid", "nodev", "noexec"}}
+	}
 	for name, tt := range map[string]struct {
 		devices []ledger.Device
 		env     []string
@@ -36,6 +39,7 @@ func TestEdits(t *testing.T) {
 		"2000 MiB":            {[]ledger.Device{device(0, limited, percent(0))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M"), "/mps/uid-a"},
 		"limit above request": {[]ledger.Device{limitedTo(40, device(0, limited, memory(20)))}, append(part("0.25"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M"), "/mps/uid-a"},
 		"compute":             {[]ledger.Device{device(0, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
+		"the least":           {[]ledger.Device{device(0, limited, gpu.Amount{Memory: 1 << 20, Compute: 1})}, append(part("0.01"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=1"), "/mps/uid-a"},
 		"by MPS":              {[]ledger.Device{device(0, byMPS, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/gpu-0000-01-00-0"},
 		"two GPUs":            {[]ledger.Device{device(0, limited, half), device(1, limited, half)}, append(part("0.50"), pipe), "/mps/uid-a"},
 		"two GPUs, compute":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
@@ -47,18 +51,11 @@ func TestEdits(t *testing.T) {
 			s, _, _ := newSharer()
 			edits, err := s.Edits(t.Context(), holds(tt.devices...))
 			require.NoError(t, err)
-			assert.Equal(t, tt.env, edits.Env)
-			mounts := map[string]string{}
-			for _, m := range edits.Mounts {
-				mounts[m.ContainerPath] = m.HostPath
-				assert.Contains(t, m.Options, "rw", "sockets are written to")
+			want := &cdispecs.ContainerEdits{Env: tt.env}
+			if tt.from != "" {
+				want.Mounts = []*cdispecs.Mount{mount(tt.from+"/pipe", "/run/tranche/mps/pipe"), mount(tt.from+"/shm", "/dev/shm")}
 			}
-			if tt.from == "" {
-				assert.Empty(t, mounts)
-			} else {
-				assert.Equal(t, map[string]string{"/run/tranche/mps/pipe": tt.from + "/pipe", "/dev/shm": tt.from + "/shm"}, mounts)
-			}
-			assert.Empty(t, edits.DeviceNodes)
+			assert.Equal(t, want, edits)
 		})
 	}
 }

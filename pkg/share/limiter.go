@@ -119,7 +119,7 @@ func limitedByKernel(d ledger.Device) bool {
 // partsOf returns what the pods of records may have.
 func partsOf(records []ledger.Record) []part {
 	var parts []part
-	for _, r := range ledger.InUse(records) {
+	for _, r := range records {
 		for _, d := range r.Devices {
 			if !limitedByKernel(d) || !r.HandedOut() {
 				continue

@@ -178,6 +178,10 @@ func TestLimit(t *testing.T) {
 	require.NoError(t, l.start("b", first, web, "side"), "another claim of the pod")
 	want[webOn0] = 4 << 10
 	assert.Equal(t, want, l.inForce())
+	l.holds("c", []types.UID{web}, second)
+	l.records[2].State = ledger.Preparing
+	l.Check(t.Context())
+	assert.Equal(t, want, l.inForce(), "no container has what is being prepared")
 }
 
 // Where pods can have more than they request, each is guaranteed its request, until its claim is released.
@@ -240,6 +244,7 @@ func TestLimitRefuses(t *testing.T) {
 		"another pod":         {"a", d, batch, "claim team/a is not reserved for pod " + string(batch)},
 		"a group of no pod":   {"a", d, "x", "is in none of a pod"},
 		"driver without call": {"a", d, web, "scripted failure"},
+		"no driver":           {"a", d, web, errNoDriver.Error()},
 		"a released claim":    {"r", released, web, "claim team/r has no memory of " + released.Name + " for pod " + string(web)},
 		"no memory":           {"n", nothing, web, "claim team/n has no memory of"},
 		"pods are not known":  {"a", d, own, "find out which pods use claim team/a: scripted failure"},
@@ -251,8 +256,11 @@ func TestLimitRefuses(t *testing.T) {
 			l.holds("r", []types.UID{web}, released)
 			l.holds("n", []types.UID{web}, nothing)
 			l.records[1].State, l.records[2].Released = ledger.Preparing, true
-			if name == "driver without call" {
+			switch name {
+			case "driver without call":
 				l.driver.err = errScripted
+			case "no driver":
+				l.Driver = noDriver
 			}
 			require.ErrorContains(t, l.start(tt.claim, tt.device, tt.pod, "c"), tt.err)
 			assert.Empty(t, l.inForce())
@@ -283,6 +291,18 @@ func TestPodsShareAClaim(t *testing.T) {
 	l.driver.limits[webOn0] = 4 * gib
 	require.NoError(t, again.start("a", d, batch, "c"))
 	assert.Equal(t, map[string]int64{webOn0: 2 << 10, batchOn0: 2 << 10}, l.inForce())
+
+	// After a reload of the driver, no limit is in force. A pod that has not started needs none.
+	again.loadID, again.records[0].Pods = "another", append(again.records[0].Pods, ledger.Pod{UID: own}, ledger.Pod{UID: "late"})
+	l.driver.used, l.driver.limits = nil, map[string]int64{}
+	require.NoError(t, again.start("a", d, batch, "c"))
+	assert.Equal(t, map[string]int64{webOn0: 1 << 10, batchOn0: 1 << 10}, again.inForce())
+
+	again.Groups = filepath.Join(again.Groups, "none")
+	require.ErrorContains(t, again.Limit(t.Context(), hook.Request{Claim: "a", Device: d.Key(), Group: "/kubepods/pod" + string(web) + "/c"}), "look for the control groups of pods")
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorContains(t, again.Limit(ctx, hook.Request{}), "wait until other limits are set")
 }
 
 // What others remove is set again and reported; a plugin that starts sets all.
@@ -324,6 +344,22 @@ func TestCheckOfLimits(t *testing.T) {
 		names.MetricReconcileFindings + `{node="node-a",reason="ShareLimitRestored",result="Succeeded"} 1`,
 	}, nodetest.Scrape(t, l.counts.Handler(), names.MetricReconcileFindings))
 
+	l.records[0].Pods = l.records[0].Pods[:1]
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce(), "the other pod has ended")
+	groups := l.Groups
+	l.Groups = filepath.Join(groups, "none")
+	l.Check(t.Context())
+	assert.Len(t, l.inForce(), 1, "it is not known which pods are gone")
+	l.Groups, l.driver.limits[webOn0] = groups, gib
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	l.Check(ctx)
+	l.Driver = noDriver
+	l.Check(t.Context())
+	assert.Equal(t, map[string]int64{webOn0: 1 << 10}, l.inForce(), "the plugin is stopping, or has no driver")
+
+	l.Driver = func(string) (hardware.Driver, error) { return l.driver, nil }
 	l.records = nil
 	l.Check(t.Context())
 	assert.Empty(t, l.inForce(), "the claim was released")
@@ -364,48 +400,5 @@ func TestLimitIsRefused(t *testing.T) {
 			l.Check(t.Context())
 			assert.Equal(t, map[string]int64{webOn0: 4 << 10}, l.inForce())
 		})
-	}
-}
-
-// It is tried whether the driver limits memory, with the plugin's own pod.
-func TestWorks(t *testing.T) {
-	g := &gpu.GPU{PCIAddress: "0000:01:00.0", Memory: 80 * gib}
-	l := newLimits(t)
-	require.ErrorContains(t, l.Works(t.Context(), g), "the control group of the plugin's own pod")
-	require.NoError(t, os.MkdirAll(filepath.Join(l.Groups, "kubepods/pod"+string(own)), 0o750))
-	require.ErrorContains(t, l.Works(t.Context(), g), "own pod", "not at once again")
-	assert.NotEmpty(t, l.WhyNot())
-	l.loadID = "another"
-	require.NoError(t, l.Works(t.Context(), g))
-	assert.Empty(t, l.WhyNot())
-	assert.Empty(t, l.inForce(), "nothing is left")
-	tried := l.driver.tried
-	l.driver.err = gpu.ErrNotSupported
-	require.NoError(t, l.Works(t.Context(), g), "it has worked with this driver, and may be in MIG mode now")
-	assert.Equal(t, tried, l.driver.tried)
-	l.loadID = "third"
-	require.ErrorIs(t, l.Works(t.Context(), g), gpu.ErrNotSupported)
-	assert.Equal(t, tried, l.driver.tried, "nothing was changed")
-
-	untested := *g
-	untested.UntestedLimits = true
-	l.loadID = "fourth"
-	l.driver.err = nil
-	require.EqualError(t, l.Works(t.Context(), &untested), "the chart's value amd.shareLimits.enabled is false, so nothing limits the memory of shares of GPU gpu-0000-01-00-0")
-	assert.Equal(t, tried, l.driver.tried)
-	l.Untested, l.loadID = true, "fifth"
-	require.NoError(t, l.Works(t.Context(), &untested))
-
-	for name, tt := range map[string]struct {
-		memory int64
-		change func(*share.LimiterConfig)
-	}{
-		"no memory": {0, func(*share.LimiterConfig) {}},
-		"no hook":   {1, func(c *share.LimiterConfig) { c.NoHook = errScripted }},
-		"no driver": {1, func(c *share.LimiterConfig) { c.Driver = noDriver }},
-		"no groups": {1, func(c *share.LimiterConfig) { c.Groups = filepath.Join(c.Groups, "none") }},
-	} {
-		l := newLimits(t, tt.change)
-		require.Error(t, l.Works(t.Context(), &gpu.GPU{PCIAddress: "0000:01:00.0", Memory: tt.memory}), name)
 	}
 }

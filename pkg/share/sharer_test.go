@@ -145,7 +145,7 @@ func limitedTo(gibs int64, d ledger.Device) ledger.Device {
 }
 
 func ofPartition(t gpu.Type) ledger.Device {
-	p := gpu.ShareOf(gpu.Placement{GPU: address(0), Type: t, Profile: "p", Memory: 40 * gib}, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing})
+	p := gpu.ShareOf(gpu.Placement{GPU: address(0), Type: t, Profile: "p", Memory: 40 * gib}, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing, TimeSlice: gpu.LongSlice})
 	return ledger.Device{Name: p.Name(), Placement: p, Amount: &gpu.Amount{Memory: 10 * gib}, UUID: "MIG-1"}
 }
 
@@ -198,7 +198,7 @@ func TestTimeSlice(t *testing.T) {
 	assert.Equal(t, set, gpus.took(), "a new load of the driver knows nothing of it")
 	require.NoError(t, s.Leave(t.Context(), h))
 	assert.Equal(t, back, gpus.took())
-	require.NoError(t, s.Join(t.Context(), beside(h, other)))
+	require.NoError(t, s.Join(t.Context(), reloaded))
 	assert.Equal(t, set, gpus.took())
 
 	// A plugin that has just started does not know what another has set.
@@ -212,7 +212,12 @@ func TestTimeSliceThatIsNotSet(t *testing.T) {
 	s, gpus, _ := newSharer()
 	byDefault := plain
 	byDefault.TimeSlice = gpu.DefaultSlice
-	for _, d := range []ledger.Device{device(0, plain, memory(1)), ofPartition(gpu.TypeMIG), ofPartition(gpu.TypeXCP)} {
+	exclusiveMIG, slicedMPS := ofPartition(gpu.TypeMIG), byMPS
+	exclusiveMIG.Placement.Share.Sharing, slicedMPS.TimeSlice = exclusive, gpu.LongSlice
+	for _, d := range []ledger.Device{device(0, plain, memory(1)), device(0, slicedMPS, memory(1)), exclusiveMIG, ofPartition(gpu.TypeMIG), ofPartition(gpu.TypeXCP)} {
+		before, err := s.Settings(t.Context(), d.Placement)
+		require.NoError(t, err)
+		assert.Nil(t, before)
 		require.NoError(t, s.Join(t.Context(), holds(d)))
 		require.NoError(t, s.Leave(t.Context(), holds(d)))
 		assert.Empty(t, gpus.took(), d.Name)
@@ -259,6 +264,8 @@ func TestDaemonOfAClaim(t *testing.T) {
 		"two GPUs":            {[]ledger.Device{device(1, limited, compute(1, 30)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}, {UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
 		"two of one GPU":      {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, compute(2, 20))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}, ThreadPercentage: 50}},
 		"one of them without": {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}}},
+		"first one without":   {[]ledger.Device{device(0, limited, memory(1)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}}},
+		"beside a whole GPU":  {[]ledger.Device{device(1, limited, memory(1)), {Placement: gpu.Placement{GPU: address(0), Type: gpu.TypeGPU}}}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}}}},
 		"beside a partition":  {[]ledger.Device{device(1, limited, memory(1)), ofPartition(gpu.TypeMIG)}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -302,6 +309,7 @@ func TestExclusiveProcess(t *testing.T) {
 	gpus.mode = gpu.ComputeProhibited
 	h, other := holds(device(0, exclusive, memory(2))), device(0, exclusive, memory(3))
 	require.ErrorContains(t, s.Join(t.Context(), h), "the previous settings of GPU gpu-0000-01-00-0 are not known")
+	require.NoError(t, s.Leave(t.Context(), h), "nothing was changed")
 	before, err := s.Settings(t.Context(), h.Device.Placement)
 	require.NoError(t, err)
 	assert.Equal(t, &gpu.Settings{ComputeMode: gpu.ComputeProhibited}, before)
@@ -330,8 +338,10 @@ func TestExclusiveProcess(t *testing.T) {
 	gpus.err = errScripted
 	_, err = s.Settings(t.Context(), h.Device.Placement)
 	require.ErrorIs(t, err, errScripted)
-	_, err = share.New(share.Config{Driver: noDriver}).Settings(t.Context(), h.Device.Placement)
+	without := share.New(share.Config{Driver: noDriver, Daemons: daemons.running})
+	_, err = without.Settings(t.Context(), h.Device.Placement)
 	require.ErrorIs(t, err, errNoDriver)
+	require.ErrorIs(t, without.Join(t.Context(), h), errNoDriver)
 }
 
 func TestDaemonIsNotReady(t *testing.T) {
@@ -392,5 +402,5 @@ func TestWithoutDaemons(t *testing.T) {
 	running, err := s.Running()
 	require.NoError(t, err)
 	assert.Empty(t, running)
-	assert.Empty(t, s.Check([]ledger.Record{{State: ledger.Prepared, Devices: []ledger.Device{device(0, limited, memory(1))}}}))
+	assert.Empty(t, s.Check([]ledger.Record{{Claim: ledger.ClaimRef{UID: "a"}, State: ledger.Prepared, Devices: []ledger.Device{device(0, limited, memory(1))}}}))
 }

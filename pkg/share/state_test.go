@@ -95,16 +95,18 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	mps.Strategy = gpu.MPS
 	c.expect(mps, 4, false)
 	c.expect(with(5), 4, false)
+	assert.Contains(t, c.Waiting("gpu-0000-01-00-0"), "5 replicas")
 	nodetest.AwaitEvent(t, c.api, "SettingsPending", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
 
 	// The next plugin goes by what was in force.
 	c = newSharingCase(t, path)
 	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
-	c.err = errors.New("the ledger cannot be read")
+	c.held, c.err = nil, errors.New("the ledger cannot be read")
 	c.expect(with(5), 4, false)
-	c.held, c.err = nil, nil
+	c.err = nil
 	c.expect(with(5), 5, true)
+	assert.Empty(t, c.Waiting("gpu-0000-01-00-0"))
 	nodetest.AwaitEvent(t, c.api, "SettingsApplied", "5 replicas")
 }
 
@@ -119,8 +121,11 @@ func TestAnotherProfileWithTheSameSharing(t *testing.T) {
 	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
 	assert.True(t, alike(of("cpx", 4), of("spx", 4)))
 	assert.False(t, alike(of("cpx", 4), of("spx", 5)))
+	c.expect(with(4), 4, true)
 	c.expect(of("cpx", 4), 4, true)
 	c.expect(of("spx", 4), 4, true)
+	c.expect(of("spx", 5), 5, true)
+	assert.Contains(t, nodetest.AwaitEvent(t, c.api, "SettingsApplied", ""), "5 replicas", "the first that is told")
 }
 
 // Without the file, what is held tells how it is shared.
@@ -206,6 +211,9 @@ func TestSettingsThatAreNotKnown(t *testing.T) {
 	assert.Zero(t, c.Of(sharedGPU))
 	c.set(sharedGPU, with(4))
 	assert.Equal(t, with(4), c.Of(sharedGPU))
+	for i, isNew := range []bool{true, false, true, true} {
+		assert.Equal(t, isNew, c.First("gpu-0", []string{"a", "a", "b", "a"}[i]), "what is said of it has changed")
+	}
 	assert.Empty(t, c.Waiting("gpu-0"))
 	c.setWaiting("gpu-0", "not shared")
 	assert.Equal(t, "not shared", c.Waiting("gpu-0"))

@@ -62,7 +62,7 @@ func TestRemove(t *testing.T) {
 	_, err := c.Find(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, Run(t.Context(), c))
-	assert.Contains(t, out.String(), "No plugin runs any more")
+	assert.Contains(t, out.String(), "No plugin runs any more, and the nodes are clean. Remove the remaining objects with the tool that installed them.\n")
 	_, err = client.AppsV1().DaemonSets("gpus").Get(t.Context(), "tranche-kubelet-plugin", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
 	deployments, err := client.AppsV1().Deployments("gpus").List(t.Context(), metav1.ListOptions{})
@@ -88,11 +88,15 @@ func TestRemoveIsUndone(t *testing.T) {
 
 // A person has nothing to undo.
 func TestAdviceWithoutHelm(t *testing.T) {
-	c := byHand(t, kubefake.New(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &bytes.Buffer{})
+	var out bytes.Buffer
+	c := byHand(t, kubefake.New(installed("gpus", "tranche-kubelet-plugin"), claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")), &out)
 	err := Run(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")
 	require.ErrorContains(t, err, ": --force")
 	assert.NotContains(t, err.Error(), "helm")
+	c.Force = true
+	require.NoError(t, Run(t.Context(), c))
+	assert.Contains(t, out.String(), "--force is set, so Tranche is uninstalled although GPUs are held:\n  pod team/a (claim claim) holds\n")
 }
 
 func object(version, kind, name string) *metav1.PartialObjectMetadata {
@@ -165,6 +169,7 @@ No pod holds a GPU and no GPU is being changed: release mine in gpus can be unin
 	require.Len(t, report.Unread, 1)
 	assert.Equal(t, "customresourcedefinitions.apiextensions.k8s.io", report.Unread[0].Resource)
 
+	c.Force = true // a check tells what is in the way, whatever is forced
 	require.NoError(t, client.Tracker().Add(claimOf("team", "claim", names.DriverName, "gpu-0000-1b-00-0", "a")))
 	report, err = Check(t.Context(), c)
 	require.ErrorContains(t, err, "pod team/a (claim claim) holds")

@@ -120,7 +120,7 @@ func TestNothingHeld(t *testing.T) {
 		node("node-a", corev1.ConditionTrue), plugin("node-a", corev1.ConditionTrue),
 		claimOf("team", "other", "gpu.nvidia.com", "x", "pod"), claimOf("team", "unused", names.DriverName, "x"))
 	require.NoError(t, err)
-	assert.Contains(t, out, "No plugin runs any more, and the nodes are clean.")
+	assert.Contains(t, out, "No plugin runs any more, and the nodes are clean.\n")
 	assert.False(t, hasPlugins(t, client))
 	for _, a := range client.Actions() {
 		if d, ok := a.(k8stesting.DeleteAction); ok && a.GetResource().Resource == "daemonsets" {
@@ -160,8 +160,27 @@ func TestHeld(t *testing.T) {
 
 	client, out, err := run(t, true, withdraw, slice("node-a"), held)
 	require.NoError(t, err)
-	assert.Contains(t, out, "pod team/a (claim claim) holds")
+	assert.Contains(t, out, "uninstall.force is set, so Tranche is uninstalled although GPUs are held:\n  pod team/a (claim claim) holds")
 	assert.False(t, hasPlugins(t, client))
+}
+
+// Of many claims that hold GPUs some are named, in the order of their names, with commands that end the holders.
+func TestManyHolders(t *testing.T) {
+	claims := []resourceapi.ResourceClaim{*claimOf("team", "group", names.DriverName, "gpu-a"), *claimOf("a", "other", names.DriverName, "gpu-b", "pod")}
+	claims[0].Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "workers"}}
+	for i := range most + 1 {
+		claims = append(claims, *claimOf("team", fmt.Sprintf("c-%02d", most-i), names.DriverName, "gpu", fmt.Sprintf("pod-%02d", most-i)))
+	}
+	holders := findHolders(claims)
+	said := describe(holders)
+	assert.True(t, strings.HasPrefix(said, "  pod a/pod (claim other) holds\n      gpu-b on node node-a\n  pod team/pod-00 (claim c-00) holds\n      gpu on node node-a\n"), said)
+	assert.True(t, strings.HasSuffix(said, "  pod team/pod-48 (claim c-48) holds\n      gpu on node node-a\n  … and 3 more claims\n"), said)
+	assert.NotContains(t, describe(holders[:most]), "more claims")
+	ends := strings.Split(commands(holders), "\n")
+	assert.Equal(t, []string{"      kubectl -n a delete pod pod", "      kubectl -n team delete podgroup.scheduling.k8s.io workers", ""}, []string{ends[0], ends[2], ends[3]})
+	assert.True(t, strings.HasPrefix(ends[1], "      kubectl -n team delete pod pod-00 pod-01 "), ends[1])
+	assert.True(t, strings.HasSuffix(ends[1], " pod-49 …"), ends[1])
+	assert.NotContains(t, commands(holders[:most]), "…")
 }
 
 // A pod may get a GPU after the first look and before the plugin of its node ends.
@@ -199,6 +218,7 @@ func TestSilent(t *testing.T) {
 
 	client, out, err := run(t, true, nil, objects...)
 	require.NoError(t, err)
+	assert.Contains(t, out, "although the plugins of these nodes do not answer:\n")
 	assert.Contains(t, out, "node down: it is not ready")
 	left, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ type chart struct {
 func charts(u overview.Usage, now time.Time) []chart {
 	var out []chart
 	for _, s := range u.Series {
-		if len(s.Points) > 0 {
+		if n := len(s.Points); n > 0 && now.Sub(s.Points[n-1].At) <= shown {
 			out = append(out, draw(s, now))
 		}
 	}
@@ -42,13 +43,14 @@ func charts(u overview.Usage, now time.Time) []chart {
 }
 
 func draw(s overview.Series, now time.Time) chart {
-	first, last := s.Points[0], s.Points[len(s.Points)-1]
 	from := now.Add(-shown)
-	if first.At.After(from) {
+	if first := s.Points[0]; first.At.After(from) {
 		from = first.At
 	}
+	points := s.Points[slices.IndexFunc(s.Points, func(p overview.Point) bool { return !p.At.Before(from) }):]
+	last := points[len(points)-1]
 	most, top := 0.0, s.Max
-	for _, p := range s.Points {
+	for _, p := range points {
 		most = max(most, p.Value)
 	}
 	if top <= 0 {
@@ -64,12 +66,9 @@ func draw(s overview.Series, now time.Time) chart {
 	}
 	y := func(p overview.Point) float64 { return chartHeight - 1 - min(1, p.Value/top)*(chartHeight-4) }
 	var curve, area strings.Builder
-	for i, p := range s.Points {
-		if p.At.Before(from) {
-			continue
-		}
-		starts := curve.Len() == 0 || p.At.Sub(s.Points[i-1].At) > broken
-		ends := i == len(s.Points)-1 || s.Points[i+1].At.Sub(p.At) > broken
+	for i, p := range points {
+		starts := i == 0 || p.At.Sub(points[i-1].At) > broken
+		ends := i == len(points)-1 || points[i+1].At.Sub(p.At) > broken
 		if starts {
 			fmt.Fprintf(&curve, "M%.1f %.1f", x(p), y(p))
 			fmt.Fprintf(&area, "M%.1f %dL%.1f %.1f", x(p), chartHeight, x(p), y(p))

@@ -64,10 +64,8 @@ func TestPlanThatGoesOn(t *testing.T) {
 	}
 }
 
-func TestMoreNodes(t *testing.T) {
-	assert.Nil(t, moreNodes(0))
-	var out strings.Builder
-	require.NoError(t, moreNodes(1200).Render(&out))
-	assert.Contains(t, out.String(), "more nodes.")
-	assert.Contains(t, out.String(), num(1200))
+func TestThousandsAreSeparated(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -123: "-123"} {
+		assert.Equal(t, want, num(n))
+	}
 }

@@ -3,7 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -89,8 +89,12 @@ func TestLiveUsage(t *testing.T) {
 	assert.NotContains(t, update, "Not known")
 	assert.NotContains(t, update, `id="gpuhead"`, "nothing else has changed")
 	assert.Equal(t, version, f.store.Snapshot().Version)
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	end()
+	assert.Eventually(t, func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return len(u.followers) == 0
+	}, time.Minute, time.Millisecond)
 	assert.Equal(t, []string{"node-0001"}, keys(u.asked), "nobody looks at other nodes")
 }
 
@@ -101,22 +105,35 @@ func keys(m map[string]int) (out []string) {
 	return out
 }
 
-// Where nothing was measured the curve has a gap, and what is long ago is not called now.
-func TestChartsHaveGaps(t *testing.T) {
-	u := newUses(8)
-	for i := range 4 {
-		u.points[i].At = u.points[i].At.Add(-10 * time.Minute)
+// Where nothing was measured the curve has a gap, what is older than an hour is not drawn, and what is long
+// ago is not called now.
+func TestCharts(t *testing.T) {
+	word := func(v float64) string { return fmt.Sprint(v) }
+	points := func(at map[time.Duration]float64) (out []overview.Point) {
+		for ago, value := range at {
+			out = append(out, overview.Point{At: now.Add(-ago), Value: value})
+		}
+		slices.SortFunc(out, func(a, b overview.Point) int { return a.At.Compare(b.At) })
+		return out
 	}
-	all, err := u.Node("node")
-	assert.NoError(t, err)
-	drawn := charts(all[scenes.GPUOf(0)], now)
-	assert.Len(t, drawn, 1, "no power is known")
-	assert.Equal(t, 2, strings.Count(drawn[0].Curve, "M"))
-	assert.Equal(t, 2, strings.Count(drawn[0].Area, "Z"))
-	assert.Equal(t, "50 %", drawn[0].Now)
-	later := charts(all[scenes.GPUOf(0)], now.Add(broken+time.Second))
-	assert.Equal(t, "not known", later[0].Now)
+	gap := map[time.Duration]float64{10 * time.Minute: 0, 9 * time.Minute: 0.5, 7 * time.Minute: 2, 4 * time.Minute: 1, 0: 0.25}
+	long := map[time.Duration]float64{61 * time.Minute: 400, time.Hour: 100, 59 * time.Minute: 200, 3 * time.Minute: 50}
+	drawn := charts(overview.Usage{Series: []overview.Series{
+		{Title: "Compute", Max: 1, Text: word, Points: points(gap)}, {Title: "Power", Text: word, Points: points(long)}, {Title: "Nothing"},
+		{Title: "Old", Text: word, Points: points(map[time.Duration]float64{61 * time.Minute: 1})}, {Title: "One", Text: word, Points: points(map[time.Duration]float64{0: 0})},
+	}}, now)
+	lines := []int{20, 40, 60}
+	assert.Equal(t, []chart{{
+		Title: "Compute", Now: "0.25", Says: "at most 2", From: "10 min ago", Lines: lines, Curve: "M0.0 79.0L36.0 41.0L108.0 3.0M216.0 3.0M360.0 60.0",
+		Area: "M0.0 80L0.0 79.0L36.0 41.0L108.0 3.0L108.0 80ZM216.0 80L216.0 3.0L216.0 80ZM360.0 80L360.0 60.0L360.0 80Z",
+	}, {
+		Title: "Power", Now: "not known", Says: "at most 200", From: "60 min ago", Lines: lines, Curve: "M0.0 41.0L6.0 3.0M342.0 60.0",
+		Area: "M0.0 80L0.0 41.0L6.0 3.0L6.0 80ZM342.0 80L342.0 60.0L342.0 80Z",
+	}, {
+		Title: "One", Now: "0", Says: "at most 0", From: "0 s ago", Lines: lines, Curve: "M0.0 79.0", Area: "M0.0 80L0.0 79.0L0.0 80Z",
+	}}, drawn)
 
+	u := newUses(8)
 	u.err = errors.New("the plugin does not answer")
 	f := newFixture(t, 1, func(o *Options) { o.Usage = u })
 	page := f.get("/nodes/node-0001/" + scenes.GPUOf(1)).Body.String()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -131,24 +131,6 @@ func TestKindsHaveClasses(t *testing.T) {
 	assert.Empty(t, kinds["1g.10gb+me"], "the class of 1g.10gb does not select it")
 }
 
-func TestPackedSlicesAreWhatTheyWere(t *testing.T) {
-	for _, s := range scenes.H100("node-a", 0) {
-		o, err := pack(&s)
-		require.NoError(t, err)
-		p := o.(*packed)
-		assert.Equal(t, "node-a", p.node)
-		back, err := p.unpack()
-		require.NoError(t, err)
-		raw, err := s.Marshal()
-		require.NoError(t, err)
-		if len(raw) > 1000 {
-			assert.Less(t, len(p.data), len(raw)/3)
-		}
-		assert.True(t, equality.Semantic.DeepEqual(s.Spec.Devices, back.Spec.Devices))
-		assert.Equal(t, s.Spec.Pool, back.Spec.Pool)
-	}
-}
-
 // follow starts a store that reads from clients.
 func follow(t *testing.T, kube *fake.Clientset) *Store {
 	s := New(clock)
@@ -259,7 +241,6 @@ func TestWhatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A claim that holds nothing of ours is not kept, nor what a pod is beside its requests.
 // What waits is computed again when pods or claims can no longer be read, and nothing for other kinds.
 func TestWhatMayNoLongerBeRead(t *testing.T) {
 	for resource, waiting := range map[string]bool{read.Pods.Resource: true, read.Claims.Resource: true, read.Nodes.Resource: false} {
@@ -272,14 +253,18 @@ func TestWhatMayNoLongerBeRead(t *testing.T) {
 	}
 }
 
-func TestTrimmed(t *testing.T) {
-	c := scenes.Claim("a", "p", "node-a", 0, "x")
-	c.Status.Allocation.Devices.Results[0].Driver = "other.example"
-	assert.Nil(t, trimClaim(&c))
-	p := trimPod(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "SECRET", Value: "x"}}}}}})
-	assert.Equal(t, []corev1.Container{{Name: "c"}}, p.Spec.Containers)
-	n := trimNode(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "m"}, {Type: corev1.NodeDiskPressure}}}})
-	assert.Equal(t, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, n.Status.Conditions)
+// Of several classes the one without an extended resource and with the shortest name stands for a kind.
+func TestBetterClasses(t *testing.T) {
+	var classes []*resourceapi.DeviceClass
+	for _, name := range []string{"gpu-b", "gpu-c", "gpu-aa", "gpu"} {
+		classes = append(classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	classes[3].Spec.ExtendedResourceName = new("nvidia.com/gpu")
+	for i, a := range classes {
+		for j, b := range classes {
+			assert.Equal(t, i < j, better(a, b), "%s, %s", a.Name, b.Name)
+		}
+	}
 }
 
 func TestPutRefusesOthers(t *testing.T) {
@@ -318,19 +303,24 @@ func TestExplain(t *testing.T) {
 
 // Of a large cluster a part is considered, of each model.
 func TestCandidates(t *testing.T) {
-	s := loaded(t, invent.Cluster(100, now)).Snapshot()
-	names, left := candidates(s)
-	assert.LessOrEqual(t, len(names), maxExplained)
-	assert.Equal(t, 100, len(names)+left)
+	store := loaded(t, invent.Cluster(100, now))
+	s := store.Snapshot()
+	chosen, left := candidates(s)
+	assert.LessOrEqual(t, len(chosen), maxExplained)
+	assert.Equal(t, 100, len(chosen)+left)
+	e, err := store.Explain(t.Context(), overview.Viewer{}, "vision", "train-9000")
+	require.NoError(t, err)
+	assert.Len(t, e.Nodes, len(chosen))
+	assert.Equal(t, fmt.Sprintf("this page considers the %d nodes with the most free memory only, and not %d others", len(chosen), left), e.Unread[len(e.Unread)-1].Consequence)
 	least := map[string]cluster.Bytes{}
 	free := func(n *overview.Node) cluster.Bytes { return n.Memory.TotalBytes - n.Memory.HeldBytes }
-	for _, name := range names {
+	for _, name := range chosen {
 		n := s.Find(name)
 		least[n.Model] = min(free(n), cmp.Or(least[n.Model], free(n)))
 	}
 	assert.Len(t, least, 2)
 	for _, n := range s.Nodes {
-		if !slices.Contains(names, n.Name) {
+		if !slices.Contains(chosen, n.Name) {
 			assert.LessOrEqual(t, free(n), least[n.Model], n.Name)
 		}
 	}

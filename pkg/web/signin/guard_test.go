@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -34,6 +35,8 @@ type cluster struct {
 	may                 map[string]bool
 	reviews, questions  atomic.Int32
 	failReview, failAsk atomic.Bool
+	// revoked: no token is valid any more.
+	revoked atomic.Bool
 }
 
 func newCluster(may ...string) *cluster {
@@ -47,9 +50,9 @@ func newCluster(may ...string) *cluster {
 			return true, nil, errors.New("no answer")
 		}
 		r := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
-		if strings.HasPrefix(r.Spec.Token, "user-") {
+		if strings.HasPrefix(r.Spec.Token, "user-") && !c.revoked.Load() {
 			r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
-				Username: r.Spec.Token[5:], Groups: []string{"staff"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"x"}},
+				Username: r.Spec.Token[5:], UID: "id", Groups: []string{"staff"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"x"}, "node": {"y"}},
 			}}
 		}
 		return true, r, nil
@@ -61,8 +64,9 @@ func newCluster(may ...string) *cluster {
 		}
 		r := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		at := r.Spec.ResourceAttributes
-		ok := at.Verb == "list" && len(r.Spec.Groups) == 1 && len(r.Spec.Extra) == 1
+		ok := at.Verb == "list" && r.Spec.UID == "id" && len(r.Spec.Groups) == 1 && len(r.Spec.Extra) == 2
 		r.Status.Allowed = ok && (c.may[r.Spec.User+" "+at.Resource+" "+at.Namespace] || c.may[r.Spec.User+" everything"])
+		r.Status.Denied = c.may[r.Spec.User+" nothing"]
 		return true, r, nil
 	})
 	return c
@@ -104,12 +108,14 @@ func TestWithoutAToken(t *testing.T) {
 			w := get(h, path, token)
 			assert.Equal(t, http.StatusUnauthorized, w.Code, path)
 			assert.NotContains(t, w.Body.String(), "node-0001<")
+			assert.Equal(t, path == "/" || path == "/nodes/node-0001", strings.Contains(w.Body.String(), "<form"), "%s: %s", path, w.Body)
 		}
 	}
 	w := get(h, "/nodes/node-0001", "")
 	assert.Contains(t, w.Body.String(), `action="/login"`)
 	assert.Contains(t, w.Body.String(), `value="/nodes/node-0001"`, "the form leads back")
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	assert.NotEmpty(t, w.Header().Get("Strict-Transport-Security"))
 	asset := regexp.MustCompile(`href="(/assets/[^"]+)"`).FindStringSubmatch(w.Body.String())
 	require.NotNil(t, asset, "the form has a style")
 	w = get(h, asset[1], "")
@@ -176,14 +182,36 @@ func TestEachRightAlone(t *testing.T) {
 	}
 }
 
+// What the API server has answered holds for half a minute; a token that it does not know any more, for
+// a few seconds.
 func TestAnswersAreKept(t *testing.T) {
-	c := newCluster(tenant...)
-	h := served(t, c)
-	for range 5 {
-		require.Equal(t, http.StatusOK, get(h, "/", "user-bob").Code)
-	}
-	assert.EqualValues(t, 1, c.reviews.Load())
-	assert.EqualValues(t, 6, c.questions.Load())
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(tenant...)
+		h := served(t, c)
+		for i, step := range []struct {
+			after              time.Duration
+			change             func()
+			code               int
+			reviews, questions int
+		}{
+			{0, nil, http.StatusOK, 1, 6},
+			{29 * time.Second, func() { c.revoked.Store(true) }, http.StatusOK, 1, 6},
+			{2 * time.Second, nil, http.StatusUnauthorized, 2, 6},
+			{4 * time.Second, func() { c.revoked.Store(false) }, http.StatusUnauthorized, 2, 6},
+			{2 * time.Second, nil, http.StatusOK, 3, 12},
+			{29 * time.Second, func() { c.may["bob nothing"] = true }, http.StatusOK, 3, 12},
+			{2 * time.Second, nil, http.StatusForbidden, 4, 18},
+		} {
+			time.Sleep(step.after)
+			if step.change != nil {
+				step.change()
+			}
+			for range 2 * maxRequests {
+				require.Equal(t, step.code, get(h, "/", "user-bob").Code, i)
+			}
+			assert.Equal(t, []int{step.reviews, step.questions}, []int{int(c.reviews.Load()), int(c.questions.Load())}, i)
+		}
+	})
 }
 
 // Without the API server nobody sees anything.
@@ -192,6 +220,7 @@ func TestWithoutTheAPIServer(t *testing.T) {
 	h := served(t, c)
 	c.failReview.Store(true)
 	assert.Equal(t, http.StatusServiceUnavailable, get(h, "/", "user-bob").Code)
+	assert.Contains(t, post(h, "/login", url.Values{"token": {"user-bob"}}, nil).Body.String(), "could not be asked about the token")
 	c.failReview.Store(false)
 	c.failAsk.Store(true)
 	w := get(h, "/", "user-bob")
@@ -233,8 +262,10 @@ func TestSignIn(t *testing.T) {
 	assert.NotContains(t, bad.Body.String(), "wrong", "a token is not shown again")
 	assert.Empty(t, bad.Header().Get("Set-Cookie"))
 
-	out := post(h, "/logout", nil, nil)
+	out := post(h, "/logout", nil, http.Header{"Cookie": r.Header["Cookie"]})
 	assert.Contains(t, out.Header().Get("Set-Cookie"), "Max-Age=0")
+	assert.Equal(t, http.StatusSeeOther, out.Code)
+	assert.Equal(t, "/", out.Header().Get("Location"))
 }
 
 // Another site cannot sign somebody in or out.

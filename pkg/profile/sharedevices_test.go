@@ -103,7 +103,9 @@ func TestNoWholeGPU(t *testing.T) {
 // What a share says of itself, and what is left of the memory to share.
 func TestWhatSharesAre(t *testing.T) {
 	mps := with(func(c *profile.Desired) { c.Strategy, c.Replicas, c.TimeSlice = gpu.MPS, 4, "" })
-	long := with(func(c *profile.Desired) { c.TimeSlice = gpu.LongSlice; c.FailRequestsGreaterThanOne = true })
+	long := with(func(c *profile.Desired) {
+		c.TimeSlice, c.FailRequestsGreaterThanOne, c.MaxMemoryLimitPercent = gpu.LongSlice, true, 200
+	})
 	for name, test := range map[string]struct {
 		inventory string
 		settings  profile.Desired
@@ -139,6 +141,9 @@ func TestWhatSharesAre(t *testing.T) {
 				assert.Equal(t, whole.Consumes, d.Consumes)
 				want := test.settings.Sharing
 				want.TimeSlice, want.Limits = test.slice, test.isolation == gpu.IsolationCooperative
+				if !want.Limits {
+					want.MaxMemoryLimitPercent = 0 // of a limit that nothing enforces
+				}
 				assert.Equal(t, want, d.Share.Sharing)
 			}
 			assert.True(t, g.Conflict(devices[0], devices[len(devices)-1]) || len(devices) == 1, "memory and fraction shares are never on one GPU")
@@ -158,13 +163,14 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 		gpu.TimeSlicing: {gpu.IsolationKernel, false},
 		gpu.MPS:         {gpu.IsolationCooperative, true},
 	} {
-		shares, err := with(func(c *profile.Desired) { c.Strategy, c.KernelLimits = strategy, true }).ShareDevices(g, true)
+		shares, err := with(func(c *profile.Desired) { c.Strategy, c.KernelLimits, c.MaxMemoryLimitPercent = strategy, true, 200 }).ShareDevices(g, true)
 		require.NoError(t, err)
 		require.Len(t, shares, 2)
 		whole, _ := g.Placement(g.Name())
 		for _, s := range shares {
 			assert.Equal(t, want.isolation, s.Isolation)
 			assert.True(t, s.Share.KernelLimits, "both have the limit")
+			assert.Equal(t, 200, s.Share.MaxMemoryLimitPercent)
 			assert.Equal(t, want.mps, s.Share.Limits)
 			assert.Equal(t, want.mps, s.Memory < whole.Memory/gpu.MiB*gpu.MiB)
 		}

@@ -103,7 +103,8 @@ func TestReadRefuses(t *testing.T) {
 		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfigFile, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
 		"a wrong ConfigMap":     {"kind: ConfigMap\nmetadata: {name: a}\ndata: {a: 1}\n", "f: ConfigMap a: data.a: must be a string, not 1"},
 		"a wrong Node":          {"kind: Node\nmetadata: {name: a, labels: [b]}\n", "f: Node"},
-		"a wrong Pod":           {"kind: Pod\nmetadata: {name: a, annotations: {gpu-fraction: '2'}}\nspec: {containers: [{name: main}]}\n", "f: Pod a: "},
+		"a wrong Pod":           {"kind: Pod\nmetadata: {name: a, annotations: {gpu-fraction: '2'}}\nspec: {containers: [{name: main}]}\n", "f: Pod a: spec: "},
+		"a wrong List":          {"kind: List\nitems: {a: b}\n", "f: List"},
 		"an entry of a list":    {"kind: List\nitems: [{kind: Secret, metadata: {name: a}}]\n", "f: Secret a: is of no known project"},
 		"what is wrong of two":  {shared + "---\nkind: Secret\n", "f: Secret : is of no known project"},
 	} {

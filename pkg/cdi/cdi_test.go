@@ -110,6 +110,8 @@ func TestListExistsRemove(t *testing.T) {
 	require.NoError(t, os.WriteFile(d.path, nil, 0o600))
 	_, err = d.List()
 	require.ErrorContains(t, err, "list the CDI files")
+	require.ErrorContains(t, d.Write("a", nil, common, nil), "create the CDI folder for the file of claim a")
+	require.ErrorContains(t, d.Remove("a"), "remove the CDI file of claim a", "it may still be there")
 }
 
 func TestRemovedFolderIsMadeAgain(t *testing.T) {

@@ -46,7 +46,8 @@ func TestMetadataFiles(t *testing.T) {
 	require.NoError(t, m.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
 	require.FileExists(t, file("gone/d_metadata_u3_r0.json"))
 
-	require.Error(t, m.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644))
+	require.ErrorContains(t, m.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644), "mkdir ")
+	require.Error(t, m.WriteFile(file("gone"), nil, 0o644), "a folder is in its place")
 	assert.NotContains(t, m.written, file("metadata.json/d_metadata_u5"))
 }
 

@@ -29,6 +29,8 @@ func gpuOf(address string, change ...func(*profile.NodeGPU)) profile.NodeGPU {
 	return g
 }
 
+func keep(g *profile.NodeGPU) { g.Unchanged = true }
+
 func migOn(g *profile.NodeGPU) {
 	g.Modes.MIG, g.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
 	g.GPU = g.WithMIG(gpu.MIGOn)
@@ -127,6 +129,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 		"static: all there":                 {gpuOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
 		"static: somebody made it, it fits": {gpuOf(hopper, migOn, live(two...), to(static(two...))), outcome{}},
 		"off: off":                          {gpuOf(hopper, held(wholeOf(hopper), shareOf(wholeOf(hopper))), to(off)), outcome{}},
+		"unchanged: whatever it lacks":      {gpuOf(hopper, keep, to(static(two...))), outcome{}},
 		"off: a GPU without MIG":            {gpuOf(plain, to(off), held(wholeOf(plain))), outcome{}},
 
 		"dynamic: idle static ones go, held ones stay": {
@@ -290,6 +293,13 @@ func TestPlanForAMD(t *testing.T) {
 		"a memory mode that it has not": {
 			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS8"}))},
 			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
+		},
+		"a GPU that is to stay as it is": {
+			[]profile.NodeGPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS4"})), gpuOf(mi300b, keep)},
+			outcome{
+				steps:   []string{"put the AMD GPUs into memory mode NPS4"},
+				refused: "GPU gpu-0000-82-00-0 is to stay unchanged, but memory mode NPS4 is for all GPUs of a node",
+			},
 		},
 		"no memory modes": {
 			[]profile.NodeGPU{gpuOf(mi210, to(profile.Layout{Memory: "NPS1"}))},

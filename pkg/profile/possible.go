@@ -22,7 +22,7 @@ func Possible(origin string, rules []v1beta1.Rule, gpus []gpu.GPU) error {
 		for j := range gpus {
 			g := &gpus[j]
 			lacks := func(p part) bool { _, err := fullProfile(g, p.Profile); return err != nil }
-			if len(MIGProfiles(g)) == 0 || slices.ContainsFunc(parts, lacks) {
+			if slices.ContainsFunc(parts, lacks) {
 				continue
 			}
 			_, err := pack(g, parts, nil)

@@ -30,4 +30,6 @@ func TestUnfitLayoutAlone(t *testing.T) {
 	require.NoError(t, Possible("f", rules, gpus))
 	rules[0].MIG.Partitions[0] = v1beta1.StaticPartition{Profile: "1g.999gb", Count: ptr.To[int32](99)}
 	require.NoError(t, Possible("f", rules, gpus), "no GPU has the profile")
+	rules[0].MIG.Partitions[0] = v1beta1.StaticPartition{Profile: "1g", Count: ptr.To[int32](7)}
+	require.NoError(t, Possible("f", rules, append(machine(t, "a30x4"), gpus...)), "an A100 holds what an A30 cannot")
 }

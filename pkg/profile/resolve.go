@@ -135,7 +135,7 @@ func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryChoice {
 		switch {
 		case choice.mode == "":
 			choice = memoryChoice{mode: rule.xcp.MemoryPartition, path: path}
-		case choice.mode != rule.xcp.MemoryPartition && choice.path != path:
+		case choice.mode != rule.xcp.MemoryPartition:
 			r.add(path, nil, "is %s, and %s is %s: all AMD GPUs of a node share the memory mode", rule.xcp.MemoryPartition, choice.path, choice.mode)
 		}
 	}

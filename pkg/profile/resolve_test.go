@@ -80,16 +80,19 @@ func TestShapes(t *testing.T) {
 			[]string{"Static 7g.80gb@0", "Static 7g.80gb@0", "Off", "dynamic"}},
 		"by PCI ids": {"mixed", `[{gpus: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {gpus: {productNames: ["*A100*"]}, mig: {profiles: [1g]}}]`,
 			[]string{"Off", "Off", "Off", "Off", "dynamic 1g.10gb", "dynamic 1g.10gb", "dynamic 1g.10gb", "", "", "", ""}},
-		"other PCI ids":     {"h100x8", `[{gpus: {pciIDs: ["0x20B010DE", "0x233010DE:0x16C110DE"]}, mig: {mode: Disabled}}]`, []string{""}},
-		"without MIG":       {"l4x4", "[{mig: {}}]", []string{""}},
-		"off without MIG":   {"l4x4", "[{mig: {mode: Disabled}}]", []string{""}},
-		"MIG of AMD's GPUs": {"mi300x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{""}},
-		"modes of NVIDIA's": {"h100x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
-		"CPX":               {"mi300x8", "[{xcp: {computePartition: CPX}}]", []string{"CPX"}},
-		"CPX, NPS4":         {"mi300x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
-		"NPS4":              {"mi300x8", "[{xcp: {memoryPartition: NPS4}}]", []string{"NPS4"}},
+		"other PCI ids":        {"h100x8", `[{gpus: {pciIDs: ["0x20B010DE", "0x233010DE:0x16C110DE"]}, mig: {mode: Disabled}}]`, []string{""}},
+		"a subsystem's PCI id": {"mi300x8", `[{gpus: {pciIDs: ["0x74a11002:0x74a11002"]}, xcp: {computePartition: CPX}}]`, []string{"CPX"}},
+		"without MIG":          {"l4x4", "[{mig: {}}]", []string{""}},
+		"off without MIG":      {"l4x4", "[{mig: {mode: Disabled}}]", []string{""}},
+		"MIG of AMD's GPUs":    {"mi300x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{""}},
+		"modes of NVIDIA's":    {"h100x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
+		"CPX":                  {"mi300x8", "[{xcp: {computePartition: CPX}}]", []string{"CPX"}},
+		"CPX, NPS4":            {"mi300x8", "[{xcp: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
+		"NPS4":                 {"mi300x8", "[{xcp: {memoryPartition: NPS4}}]", []string{"NPS4"}},
 		"all GPUs share the memory mode": {"mi300x8", "[{gpus: {count: 2}, xcp: {computePartition: CPX, memoryPartition: NPS4}}, {gpus: {count: 1}, xcp: {computePartition: QPX}}]",
 			[]string{"CPXNPS4", "CPXNPS4", "QPXNPS4", "NPS4"}},
+		"one memory mode by two rules": {"mi300x8", "[{gpus: {count: 1}, xcp: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, xcp: {memoryPartition: NPS4}}]", []string{"NPS4"}},
+		"resource of a partition":      {"h100x8", "[{mig: {profiles: [1g]}, extendedResource: {device: Partition, profile: 1g.10gb}}]", []string{"dynamic 1g.10gb"}},
 		"both vendors": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 7g}]}, xcp: {computePartition: SPX}}]",
 			[]string{"Static 7g.80gb@0", "SPX", "Static 7g.80gb@0", "SPX"}},
 	} {
@@ -340,4 +343,7 @@ func TestFits(t *testing.T) {
 		assert.Equal(t, want, [2]bool{p.Fits(h100s), p.Fits(l4s)}, rules)
 	}
 	assert.False(t, fromRules(t, "[{gpus: {indexes: [0]}}]").Fits(nil))
+	both := machine(t, "h100x2-mi300x2")[:2]
+	slices.Reverse(both)
+	assert.True(t, fromRules(t, "[{gpus: {count: 1}, unchanged: true}, {gpus: {vendor: amd}}]").Fits(both), "GPUs are counted in PCI order")
 }

@@ -49,7 +49,8 @@ func TestDevices(t *testing.T) {
 		"AMD, by default":                     {"mi300x8", with(unchanged), ofWhole},
 		"a GPU with no MIG":                   {"l4x4", with(unchanged), ofWhole},
 		"a GPU that does not tell its memory": {"gb10x1", with(unchanged), []string{"-fraction-share"}},
-		"not shared":                          {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
+		"not shared":                          {"h100x8", profile.Desired{}, []string{}},
+		"for one client":                      {"h100x8", with(func(c *profile.Desired) { c.Replicas, c.MaxClients = 1, 1 }), ofWhole},
 		"partitions": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }),
 			[]string{"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share", "-memory-share", "-fraction-share"}},
 		"partitions in the order of the settings, by fraction too, and no whole GPUs": {"h100x8",
@@ -102,7 +103,9 @@ func TestNoWholeGPU(t *testing.T) {
 // What a share says of itself, and what is left of the memory to share.
 func TestWhatSharesAre(t *testing.T) {
 	mps := with(func(c *profile.Desired) { c.Strategy, c.Replicas, c.TimeSlice = gpu.MPS, 4, "" })
-	long := with(func(c *profile.Desired) { c.TimeSlice = gpu.LongSlice; c.FailRequestsGreaterThanOne = true })
+	long := with(func(c *profile.Desired) {
+		c.TimeSlice, c.FailRequestsGreaterThanOne, c.MaxMemoryLimitPercent = gpu.LongSlice, true, 200
+	})
 	for name, test := range map[string]struct {
 		inventory string
 		settings  profile.Desired
@@ -138,6 +141,9 @@ func TestWhatSharesAre(t *testing.T) {
 				assert.Equal(t, whole.Consumes, d.Consumes)
 				want := test.settings.Sharing
 				want.TimeSlice, want.Limits = test.slice, test.isolation == gpu.IsolationCooperative
+				if !want.Limits {
+					want.MaxMemoryLimitPercent = 0 // of a limit that nothing enforces
+				}
 				assert.Equal(t, want, d.Share.Sharing)
 			}
 			assert.True(t, g.Conflict(devices[0], devices[len(devices)-1]) || len(devices) == 1, "memory and fraction shares are never on one GPU")
@@ -157,13 +163,14 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 		gpu.TimeSlicing: {gpu.IsolationKernel, false},
 		gpu.MPS:         {gpu.IsolationCooperative, true},
 	} {
-		shares, err := with(func(c *profile.Desired) { c.Strategy, c.KernelLimits = strategy, true }).ShareDevices(g, true)
+		shares, err := with(func(c *profile.Desired) { c.Strategy, c.KernelLimits, c.MaxMemoryLimitPercent = strategy, true, 200 }).ShareDevices(g, true)
 		require.NoError(t, err)
 		require.Len(t, shares, 2)
 		whole, _ := g.Placement(g.Name())
 		for _, s := range shares {
 			assert.Equal(t, want.isolation, s.Isolation)
 			assert.True(t, s.Share.KernelLimits, "both have the limit")
+			assert.Equal(t, 200, s.Share.MaxMemoryLimitPercent)
 			assert.Equal(t, want.mps, s.Share.Limits)
 			assert.Equal(t, want.mps, s.Memory < whole.Memory/gpu.MiB*gpu.MiB)
 		}
@@ -180,7 +187,8 @@ func TestSharesLimitedByTheKernel(t *testing.T) {
 func TestSharesOfPartitions(t *testing.T) {
 	g := firstGPU(t, "h100x8")
 	devices, err := with(func(c *profile.Desired) {
-		c.Partitions, c.TimeSlice, c.MaxClients = []string{"3g.40gb"}, gpu.ShortSlice, 7
+		c.Partitions, c.TimeSlice, c.MaxClients = []string{"3g.40gb", "7g.80gb"}, gpu.ShortSlice, 7
+		c.PartitionReplicas = map[string]int{"7g.80gb": 20}
 	}).ShareDevices(g, true)
 	require.NoError(t, err)
 	d := devices[0]
@@ -189,14 +197,15 @@ func TestSharesOfPartitions(t *testing.T) {
 	assert.Equal(t, gpu.IsolationNone, d.Isolation)
 	assert.Equal(t, gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 7}, d.Share.Sharing)
 	assert.Equal(t, base.Memory>>20<<20, d.Memory)
-	assert.Equal(t, gpu.IsolationCooperative, devices[2].Isolation, "the whole GPU's")
+	assert.Equal(t, gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 20, MaxClients: 20}, devices[2].Share.Sharing, "each replica takes a client")
+	assert.Equal(t, gpu.IsolationCooperative, devices[3].Isolation, "the whole GPU's")
 }
 
 func TestDevicesThatCannotBe(t *testing.T) {
 	for name, test := range map[string]struct {
 		inventory string
 		change    func(*profile.Desired)
-		memory    int64 // of the whole GPU, if another than its own
+		memory    int64 // of the whole GPU, if another than its own; negative: that of partitions is not known
 		want      string
 		left      []string
 	}{
@@ -213,14 +222,18 @@ func TestDevicesThatCannotBe(t *testing.T) {
 		"no memory left": {"h100x8", func(c *profile.Desired) { c.Partitions = []string{"4g.40gb"} }, 663 << 20,
 			`GPU gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share besides the memory of MPS servers (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
 			[]string{"-mig-4g-40gb-0-memory-share"}},
+		"partitions that do not tell their memory": {"h100x8", func(c *profile.Desired) { c.Partitions = []string{"4g.40gb"} }, -1,
+			`the driver does not tell how much memory gpu-0000-1b-00-0-mig-4g-40gb-0 has`, []string{"-memory-share", "-fraction-share"}},
 		"no memory at all": {"h100x8", func(*profile.Desired) {}, 1,
 			`has 0 MiB to share besides the memory of MPS servers (660 MiB)`, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := firstGPU(t, test.inventory)
 			for i := range g.Placements {
-				if test.memory > 0 && g.Placements[i].Type == gpu.TypeGPU {
-					g.Placements[i].Memory = test.memory
+				if p := &g.Placements[i]; test.memory > 0 && p.Type == gpu.TypeGPU {
+					p.Memory = test.memory
+				} else if test.memory < 0 && p.Type == gpu.TypeMIG {
+					p.Memory = 0
 				}
 			}
 			devices, err := with(test.change).ShareDevices(g, true)

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -74,6 +75,7 @@ func TestMistakesAreRefusedByPath(t *testing.T) {
 		"a type with a duplicate": {"spec: {rules: 3, names: {a: x, a: z}}", "f.yaml: spec.names.a: duplicate key; spec.rules: must be a list, not 3"},
 		"dots in a key":           {"spec: {more: {a.b: [{}, {name: x}]}}", "f.yaml: spec.more.a.b[1].name: unknown key; did you mean names?"},
 		"below a list in a map":   {"spec: {more: {a.b: [{rules: [{names: {}}]}]}}", "f.yaml: spec.more.a.b[0].rules[0].names: unknown key; it belongs to spec"},
+		"a key of metadata":       {"spec: {labels: {a: b}}", "f.yaml: spec.labels: unknown key; valid keys are free, more, names, rules, share"},
 		"deep in metadata":        {"metadata: {label: {}}", "f.yaml: metadata.label: unknown key; did you mean labels?"},
 		"decoder's own":           {"metadata: {creationTimestamp: yesterday}", `f.yaml: parsing time "yesterday"`},
 		"by a merge key":          {"x-base: &b {replica: 3}\nspec: {rules: [{sharing: {<<: *b}}]}", `replica: unknown key; did you mean replicas? (line 2); x-base: unknown key`},
@@ -134,11 +136,32 @@ spec:
 	}
 }
 
+// A project that reads its files with Go's encoding/json ignores the case of keys.
+func TestAnyCase(t *testing.T) {
+	for document, want := range map[string]string{
+		"{SPEC: {Share: 2, rules: [{Sharing: {timeslice: Short}}]}}": "",
+		"{spec: {Rules: [], rules: []}}":                             "f: spec.rules: duplicate key",
+		"{spec: {rulez: []}}":                                        "f: spec.rulez: unknown key; did you mean rules?",
+		"{SPEC: {share: half}}":                                      `f: SPEC.share: must be a number, not "half"`,
+	} {
+		into := sample{Spec: spec{Share: 7}}
+		_, err := Text{File: "f", Data: []byte(document), AnyCase: true}.Decode(&into)
+		if want != "" {
+			require.EqualError(t, err, want)
+			assert.EqualValues(t, 7, into.Spec.Share)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, spec{Share: 2, Rules: []rule{{Sharing: &sharing{TimeSlice: "Short"}}}}, into.Spec)
+	}
+}
+
 func TestManyProblemsAreCounted(t *testing.T) {
 	p := NewProblems("f")
 	require.NoError(t, p.Err())
 	for i := range maxReported + 3 {
 		p.Add(Index("x", i), "wrong")
+		require.Equal(t, i >= maxReported, strings.Contains(p.Err().Error(), " more"))
 	}
 	require.ErrorContains(t, p.Err(), "x[9]: wrong; and 3 more")
 	require.NotContains(t, p.Err().Error(), "x[10]")

@@ -26,6 +26,8 @@ func TestCombine(t *testing.T) {
 	both := documents[2].Profiles[0]
 	require.NoError(t, both.Err)
 	checkValid(t, both)
+	assert.Contains(t, both.Notes, "GPUs are partitioned as by All_1g.5gb, and NVIDIA's are shared as by slice-10")
+	assert.Empty(t, documents[0].Notes)
 
 	inventory, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
@@ -54,12 +56,14 @@ func TestCombine(t *testing.T) {
 
 // Without the files, no command drops the sharing.
 func TestCombineWithoutFiles(t *testing.T) {
-	documents, err := Read("f", []byte(configMapOf("config.yaml", migConfigFile)+bothLabels))
-	require.NoError(t, err)
-	documents = Combine(documents)
-	require.Len(t, documents[1].Notes, 1)
-	assert.Contains(t, documents[1].Notes[0], "the label nvidia.com/device-plugin.config=slice-10 says how these GPUs are shared")
-	assert.Empty(t, documents[1].Profiles)
+	for _, file := range []string{configMapOf("config.yaml", migConfigFile), configMapOf("slice-10", shared)} {
+		documents, err := Read("f", []byte(file+bothLabels))
+		require.NoError(t, err)
+		documents = Combine(documents)
+		require.Len(t, documents[1].Notes, 1)
+		assert.Contains(t, documents[1].Notes[0], "the label nvidia.com/device-plugin.config=slice-10 says how these GPUs are shared")
+		assert.Empty(t, documents[1].Profiles)
+	}
 }
 
 // A rule for all GPUs stays the last one, and a combination has no more rules than a profile can have.

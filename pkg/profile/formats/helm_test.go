@@ -57,7 +57,7 @@ func TestHelmValues(t *testing.T) {
 		documents, _ := Read("f", []byte(text))
 		require.Equal(t, found, len(documents) > 0, "below %d subcharts", depth)
 	}
-	for _, text := range []string{"other: {config: {map: {a: b}}}\n", flux + "    a: b\n", argo + "      values: 'a: [b'\n", strings.Repeat("a: {", 3000) + strings.Repeat("}", 3000)} {
+	for _, text := range []string{"other: {config: {map: {a: b}}}\n", flux + "    a: b\n", argo + "      values: 'a: [b'\n", argo + "      values: ''\n", "migManager: {config: {data: [a, b]}}\n", strings.Repeat("a: {", 3000) + strings.Repeat("}", 3000)} {
 		_, err := Read("f", []byte(text))
 		require.ErrorContains(t, err, "files are below migManager.config.data, devicePlugin.config.data and config.map")
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/formats"
 	"github.com/tranche-dev/tranche/pkg/strict"
@@ -60,6 +61,7 @@ func TestReadKaiwo(t *testing.T) {
 			require.Len(t, profiles, 1)
 			assert.Equal(t, tt.brings, profiles[0].Original)
 			assert.Equal(t, []string{tt.note}, profiles[0].Notes)
+			assert.Equal(t, &v1beta1.ExtendedResource{Device: v1beta1.DevicePartition, Profile: "cpx"}, profiles[0].Spec.Rules[0].ExtendedResource)
 			_, err = profile.FromRules("x", profiles[0].Spec.Rules)
 			require.NoError(t, err)
 		})

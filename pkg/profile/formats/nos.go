@@ -35,7 +35,6 @@ func NosProfile(value string) Profile {
 	p := Profile{Name: "nos-" + value, Original: value}
 	rules, ok := nosRules[value]
 	if !ok {
-		p.Name = ""
 		return p.Fail(fmt.Errorf("unknown nos partitioning mode %q: use mig, mps or hybrid", value))
 	}
 	p.Spec.Rules = slices.Clone(rules)

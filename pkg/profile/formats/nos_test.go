@@ -27,6 +27,7 @@ func TestNosProfile(t *testing.T) {
 		require.NoError(t, p.Err)
 		assert.Equal(t, "nos-"+way, p.Name)
 		assert.Equal(t, way, p.Original)
+		assert.Equal(t, way == "hybrid", len(p.Notes) > 0)
 		parsed, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
 		desired, err := parsed.Resolve(gpus, nil)

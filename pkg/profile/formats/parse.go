@@ -97,8 +97,6 @@ func ReadDevicePlugin(file, name string, data []byte) Profile {
 
 func devicePlugin(name string, text strict.Text) Profile {
 	p := Profile{Original: name}
-	if p.Spec, p.Notes, p.Err = readDevicePlugin(text); p.Err != nil {
-		return p.Fail(p.Err)
-	}
+	p.Spec, p.Notes, p.Err = readDevicePlugin(text)
 	return p
 }

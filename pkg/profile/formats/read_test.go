@@ -68,9 +68,10 @@ func TestRead(t *testing.T) {
 		"several files": {configMapOf("a", shared) + "  b: |\n    flags: {migStrategy: mixed}\n", []string{"device plugin:a=a", "device plugin:b=b"}},
 		"two documents": {"# first\n---\n" + configMapOf("config.yaml", migConfigFile) + "\n--- # second\n" + shared + "---\n# nothing\n",
 			[]string{"mig-parted:all-1g.5gb=All_1g.5gb", "device plugin:slice-10=Slice_10"}},
-		"a list": {"kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: a}, data: {x: \"flags: {}\"}}\n- {kind: KaiwoNode, metadata: {name: node-a}, spec: {partitioning: {enabled: true, profile: cpx}}}\n", []string{"device plugin:x=x", "Kaiwo:cpx=cpx"}},
-		"a Node": {"kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.ai/gpu-partitioning: mig}}\n", []string{"nos:nos-mig=mig"}},
-		"quotas": {"kind: ElasticQuota\nmetadata: {name: a}\n", nil},
+		"behind the dashes": {shared + "--- {flags: {migStrategy: mixed}}\n---", []string{"device plugin:slice-10=Slice_10", "device plugin:slice-10=Slice_10"}},
+		"a list":            {"kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: a}, data: {x: \"flags: {}\"}}\n- {kind: KaiwoNode, metadata: {name: node-a}, spec: {partitioning: {enabled: true, profile: cpx}}}\n", []string{"device plugin:x=x", "Kaiwo:cpx=cpx"}},
+		"a Node":            {"kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.ai/gpu-partitioning: mig}}\n", []string{"nos:nos-mig=mig"}},
+		"quotas":            {"kind: ElasticQuota\nmetadata: {name: a}\n", nil},
 		"a PartitioningPlan": {"kind: PartitioningPlan\nmetadata: {name: a}\nspec: {rules: [{selector: {matchLabels: {a: b}}, profile: {dcmProfileName: spx}}]}\n",
 			[]string{"Kaiwo:spx=spx"}},
 	} {
@@ -100,7 +101,11 @@ func TestReadRefuses(t *testing.T) {
 		"a key of nobody":       {configMapOf("a", shared) + "  README: hello\n", "f: ConfigMap b/a: these keys are files of no known project: README"},
 		"a line of a ConfigMap": {configMapOf("config.yaml", strings.Replace(migConfigFile, "mig-enabled", "mig-enable", 1)), "f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable"},
 		"in a later document":   {"---\n\n---\n" + strings.Replace(migConfigFile, "v1", "v2", 1), `f: version: is "v2", and v1 is what can be read (line 4)`},
-		"a file in quotes":      {`{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "version: v2\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n"}}`, `f: ConfigMap a, key config.yaml: version: is "v2", and v1 is what can be read`},
+		"a wrong ConfigMap":     {"kind: ConfigMap\nmetadata: {name: a}\ndata: {a: 1}\n", "f: ConfigMap a: data.a: must be a string, not 1"},
+		"a wrong Node":          {"kind: Node\nmetadata: {name: a, labels: [b]}\n", "f: Node"},
+		"a wrong Pod":           {"kind: Pod\nmetadata: {name: a, annotations: {gpu-fraction: '2'}}\nspec: {containers: [{name: main}]}\n", "f: Pod a: spec: "},
+		"a wrong List":          {"kind: List\nitems: {a: b}\n", "f: List"},
+		"an entry of a list":    {"kind: List\nitems: [{kind: Secret, metadata: {name: a}}]\n", "f: Secret a: is of no known project"},
 		"what is wrong of two":  {shared + "---\nkind: Secret\n", "f: Secret : is of no known project"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,15 +121,24 @@ func TestLines(t *testing.T) {
 	require.EqualError(t, err, `f: migManager.config.data, key config.yaml: version: is "v2", and v1 is what can be read (line 8); mig-configs: names no configuration (line 7)`)
 	_, err = Read("f", []byte("# a comment\n"+configMapOf("config.yaml", strings.Replace(migConfigFile, "mig-enabled", "mig-enable", 1))))
 	require.EqualError(t, err, `f: ConfigMap b/a, key config.yaml: mig-configs.All_1g.5gb[0].mig-enable: unknown key; did you mean mig-enabled? (line 11)`)
+	const quoted = `{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "version: v2\nmig-configs: {}\n"}}`
+	for _, text := range []string{quoted, "kind: List\nitems: [" + quoted + "]\n"} {
+		_, err = Read("f", []byte(text))
+		require.EqualError(t, err, `f: ConfigMap a, key config.yaml: version: is "v2", and v1 is what can be read; mig-configs: names no configuration`)
+	}
 }
 
 // A wrong file of the device plugin is no obstacle for the others.
 func TestOneWrongFile(t *testing.T) {
-	d, err := Read("f", []byte(configMapOf("good", shared)+"  bad: |\n    flags: {migStrategi: none}\n"))
+	d, err := Read("f", []byte(configMapOf("good", shared)+"  Bad: |\n    flags: {migStrategi: none}\n  _b: |\n    flags: {migStrategi: none}\n"))
 	require.NoError(t, err)
-	require.Len(t, d, 2)
+	require.Len(t, d, 3)
 	require.NoError(t, d[0].Profiles[0].Err)
-	require.ErrorContains(t, d[1].Profiles[0].Err, "ConfigMap b/a, key bad: flags.migStrategi: unknown key; did you mean migStrategy?")
+	for i, name := range []string{"good", "bad", ""} {
+		assert.Equal(t, name, d[i].Profiles[0].Name)
+	}
+	require.ErrorContains(t, d[1].Profiles[0].Err, "ConfigMap b/a, key Bad: flags.migStrategi: unknown key; did you mean migStrategy?")
+	require.ErrorContains(t, d[2].Profiles[0].Err, "ConfigMap b/a, key _b: flags.migStrategi: unknown key")
 }
 
 func TestObjectName(t *testing.T) {
@@ -165,17 +179,19 @@ func TestNamesThatCannotBe(t *testing.T) {
 // The commands that remain to be run.
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
-		"kind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: All_Balanced}}\n":                                                                         "run: kubectl label node node-a tranche.dev/profile=all-balanced",
-		"kind: Node\nmetadata: {name: node-a, labels: {dcm.amd.com/gpu-config-profile: cpx_nps1}}\n":                                                                    "run: kubectl label node node-a tranche.dev/profile=cpx-nps1",
-		"kind: Node\nmetadata: {name: node-a, labels: {nvidia.com/device-plugin.config: slice-10}}\n":                                                                   "run: kubectl label node node-a tranche.dev/profile=slice-10",
-		"kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.com/gpu-partitioning: mps}}\n":                                                                        "run: kubectl label node node-a tranche.dev/profile=nos-mps",
-		"kind: Node\nmetadata: {name: node-a, labels: {kaiwo.silogen.ai/node.amd.partitioning.enabled: 'true', kaiwo.silogen.ai/node.amd.partitioning.profile: spx}}\n": "run: kubectl label node node-a tranche.dev/profile=spx",
-		"kind: CompositeElasticQuota\nmetadata: {name: a}\n":                                                                                                            "there is no counterpart: a ResourceQuota limits a namespace, and Kueue has quotas that namespaces can borrow from each other",
+		"kind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: All_Balanced}}\n":                                                                                                             "run: kubectl label node node-a tranche.dev/profile=all-balanced",
+		"kind: Node\nmetadata: {name: node-a, labels: {dcm.amd.com/gpu-config-profile: cpx_nps1}}\n":                                                                                                        "run: kubectl label node node-a tranche.dev/profile=cpx-nps1",
+		"kind: Node\nmetadata: {name: node-a, labels: {nvidia.com/device-plugin.config: slice-10}}\n":                                                                                                       "run: kubectl label node node-a tranche.dev/profile=slice-10",
+		"kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.com/gpu-partitioning: mps}}\n":                                                                                                            "run: kubectl label node node-a tranche.dev/profile=nos-mps",
+		"kind: Node\nmetadata: {name: node-a, labels: {kaiwo.silogen.ai/node.amd.partitioning.enabled: 'true', kaiwo.silogen.ai/node.amd.partitioning.profile: spx}}\n":                                     "run: kubectl label node node-a tranche.dev/profile=spx",
+		"kind: Node\nmetadata: {name: node-a, labels: {kaiwo.silogen.ai/node.amd.partitioning.enabled: 'true', kaiwo.silogen.ai/node.amd.partitioning.profile: own, nvidia.com/device-plugin.config: a}}\n": "run: kubectl label node node-a tranche.dev/profile=own; the label nvidia.com/device-plugin.config=a does not count beside Kaiwo's",
+		"kind: Node\nmetadata: {name: node-a, labels: {nvidia.com/mig.config: a b}}\n":                                                                                                                      `"a b" cannot be the name of a PartitionProfile, even in lower case and with - for _: rename it`,
+		"kind: CompositeElasticQuota\nmetadata: {name: a}\n":                                                                                                                                                "there is no counterpart: a ResourceQuota limits a namespace, and Kueue has quotas that namespaces can borrow from each other",
 	} {
 		documents, err := Read("f", []byte(text))
 		require.NoError(t, err)
 		require.Len(t, documents, 1)
-		assert.Equal(t, []string{want}, documents[0].Notes)
+		assert.Equal(t, want, strings.Join(documents[0].Notes, "; "))
 	}
 	for _, text := range []string{"version: v1\nhooks: {apply-start: []}\n", "version: v1\nsystemd-services: [a]\n"} {
 		documents, err := Read("f", []byte(text))
@@ -186,6 +202,20 @@ func TestNotes(t *testing.T) {
 	documents, err := Read("f", []byte("kind: Node\nmetadata: {name: node-a, labels: {nos.nebuly.com/gpu-partitioning: both}}\n"))
 	require.NoError(t, err)
 	require.EqualError(t, documents[0].Profiles[0].Err, `unknown nos partitioning mode "both": use mig, mps or hybrid`)
+}
+
+// Objects with pods, and those for a DRA driver, are converted as they are.
+func TestReadObjects(t *testing.T) {
+	for text, want := range map[string]Format{
+		"kind: Pod\nspec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}\n":                                                                          Pods,
+		"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}\n": NVIDIADRA,
+	} {
+		documents, err := Read("f", []byte(text))
+		require.NoError(t, err)
+		require.Len(t, documents, 1)
+		assert.Equal(t, want, documents[0].Format)
+		assert.NotNil(t, documents[0].Object)
+	}
 }
 
 func textOf(data string) strict.Text { return strict.Text{File: "f", Data: []byte(data)} }

@@ -36,6 +36,7 @@ func resolved(t testing.TB, p Profile, gpus ...gpu.GPU) profile.Desired {
 func TestDevicePluginConfig(t *testing.T) {
 	h100, mi300x := gpusOf(t, "h100x8")[0], gpusOf(t, "mi300x8")[0]
 	p := ReadDevicePlugin("f", "mps", []byte("flags: {failOnInitError: true}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"))
+	assert.Equal(t, "mps", p.Name)
 	d := resolved(t, p, h100)
 	assert.True(t, d.Shared)
 	assert.Equal(t, gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: profile.DefaultMaxClients, FailRequestsGreaterThanOne: true, ExclusiveProcess: true}, d.Sharing)

@@ -82,7 +82,7 @@ func TestSameHash(t *testing.T) {
 func TestOtherHash(t *testing.T) {
 	seen := map[string]string{}
 	for _, rules := range []string{
-		"[]", "[{}]", "[{}, {}]", "[{mig: {}}]", "[{mig: {profiles: [1g]}}]", "[{mig: {profiles: [1g, 2g]}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]",
+		"[]", "[{}]", "[{}, {}]", "[{mig: {}}]", "[{mig: {profiles: [1g]}}]", "[{mig: {profiles: [1g, 2g]}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]", "[{gpus: {pciBusIDs: [a]}}]", "[{gpus: {pciBusIDs: [b]}}]",
 		"[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]",
 		"[{sharing: {timeSlice: Default}}]", "[{sharing: {timeSlice: Long}}]", "[{sharing: {maxClients: 10}}]", "[{extendedResource: {device: Auto}}]", "[{extendedResource: {device: Partition, profile: cpx}}]",
 		"[{gpus: {vendor: amd}}, {gpus: {vendor: nvidia}}]", "[{gpus: {vendor: nvidia}}, {gpus: {vendor: amd}}]",

@@ -54,6 +54,8 @@ func TestAMDModels(t *testing.T) {
 		assert.Equal(t, want.modes, m.Modes(), key)
 		assert.Equal(t, len(want.modes) > 0, m.HasPartitions(), key)
 	}
+	m, _ := AMDModelByKey("MI300X")
+	assert.Equal(t, map[string]AMDResource{"xcc": {1, 1}, "dma": {2, 1}, "dec": {1, 2}, "jpeg": {8, 2}}, m.Resources(xcp.CPX))
 }
 
 func TestBuiltInAMDInventories(t *testing.T) {
@@ -129,12 +131,15 @@ func TestGPUsWithoutModes(t *testing.T) {
 	assert.Equal(t, map[int]bool{128: true, 129: true, 130: true, 138: true}, minors)
 	whole := gpus[0]
 	assert.Empty(t, whole.MemoryMode)
+	assert.Empty(t, whole.LinkGroup)
 	require.Len(t, whole.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, whole.Placements[0].Type)
 	assert.Empty(t, whole.Placements[0].Profile)
 	vf := gpus[3]
 	require.Len(t, vf.Placements, 2, "the modes of a virtual function are the hypervisor's")
 	assert.Equal(t, "dpx", vf.Placements[0].Profile)
+	assert.Empty(t, vf.Placements[0].Engines)
+	assert.Equal(t, map[string][]string{"NPS1": {"DPX"}}, vf.Modes)
 }
 
 func TestAMDSection(t *testing.T) {

@@ -12,11 +12,12 @@ import (
 const rtx5080 = `productName: NVIDIA GeForce RTX 5080, architecture: Blackwell, memory: 15839Mi, computeUnits: 84`
 
 func TestDescribedGPU(t *testing.T) {
-	inv, err := ParseInventory([]byte(`gpus: [{` + rtx5080 + `, pciDevice: "0x2c02", count: 2, numaNode: 1}, {model: L4-24GB}]`))
+	inv, err := ParseInventory([]byte(`gpus: [{` + rtx5080 + `, pciDevice: "0x2c02", count: 2, numaNode: 1}, {productName: NVIDIA GB11, architecture: Blackwell, memory: 0, computeUnits: 1, numaNode: 1023}]`))
 	require.NoError(t, err)
 	gpus := inv.Hardware("node-a")
 	require.Len(t, gpus, 3)
 	assert.NotEqual(t, gpus[0].UUID, gpus[1].UUID)
+	assert.Zero(t, gpus[2].Memory, "it has that of the host")
 	for _, g := range gpus[:2] {
 		assert.Equal(t, gpu.NVIDIA, g.Vendor)
 		assert.Equal(t, "NVIDIA GeForce RTX 5080", g.ProductName)

@@ -17,6 +17,7 @@ func TestInstanceTypes(t *testing.T) {
 			inventory, err := LoadInventory(name)
 			require.NoError(t, err, name)
 			assert.Equal(t, name, inventory.Name)
+			assert.Contains(t, names, name)
 			assert.Len(t, inventory.Hardware(""), count, name)
 			assert.NotContains(t, InventoryNames(), name)
 		}

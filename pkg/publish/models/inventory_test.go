@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/lists"
 	"github.com/tranche-dev/tranche/test/golden"
 )
 
@@ -66,6 +68,7 @@ func TestInventoryDefaults(t *testing.T) {
 	assert.Equal(t, 13000, inv.CUDADriverVersion)
 	assert.Equal(t, defaultDelays, inv.Delays)
 	require.Len(t, inv.GPUs, 21)
+	assert.Equal(t, "0000:9d:00.0", inv.GPUs[20].PCI, "evenly spaced")
 	assert.Equal(t, "L4-24GB", inv.GPUs[0].Model.Key)
 	assert.Equal(t, 0, inv.GPUs[0].NUMANode)
 	assert.Equal(t, 1, inv.GPUs[20].NUMANode)
@@ -108,6 +111,13 @@ func TestBrokenInventoriesNameTheKey(t *testing.T) {
 		"mig mode word":     {"gpus: [{model: H100-80GB, migMode: yep}]", `gpus[0].migMode: "yep" is neither`},
 		"no mig":            {"gpus: [{model: L4-24GB, migMode: enabled}]", "gpus[0].migMode: L4-24GB has no MIG"},
 		"numa":              {"gpus: [{model: L4-24GB, numaNode: -2}]", "gpus[0].numaNode: -2"},
+		"numa above":        {"gpus: [{model: L4-24GB, numaNode: 1024}]", "gpus[0].numaNode: 1024"},
+		"bridge of one":     {"gpus: [{model: A100-PCIE-40GB, count: 2, nvLinkBridge: 1}]", "gpus[0].nvLinkBridge: 2 GPUs cannot be joined by 1"},
+		"bridge below":      {"gpus: [{model: A100-PCIE-40GB, count: 2, nvLinkBridge: -2}]", "gpus[0].nvLinkBridge: 2 GPUs cannot be joined by -2"},
+		"bridge of some":    {"gpus: [{model: A100-PCIE-40GB, count: 4, nvLinkBridge: 3}]", "gpus[0].nvLinkBridge: 4 GPUs cannot be joined by 3"},
+		"bridge of none":    {"gpus: [{model: L4-24GB, count: 2, nvLinkBridge: 2}]", "gpus[0].nvLinkBridge: L4-24GB takes no NVLink bridge"},
+		"bridge of a board": {"gpus: [{model: A100-40GB, count: 2, nvLinkBridge: 2}]", "gpus[0].nvLinkBridge: A100-40GB takes no NVLink bridge"},
+		"bridge of AMD's":   {"gpus: [{model: MI300X, count: 2, nvLinkBridge: 2}]", "gpus[0].nvLinkBridge: MI300X takes no NVLink bridge"},
 		"address":           {`gpus: [{model: L4-24GB, pci: ["1b:00.0"]}]`, `gpus[0].pci[0]: "1b:00.0" is not an address`},
 		"address capitals":  {`gpus: [{model: L4-24GB, pci: ["0000:1B:00.0"]}]`, "small letters"},
 		"address twice":     {`gpus: [{model: L4-24GB, count: 2, pci: ["0000:1b:00.0", "0000:1b:00.0"]}]`, "address 0000:1b:00.0 is used twice"},
@@ -144,7 +154,7 @@ func TestWhereInventoriesAreFound(t *testing.T) {
 	_, err = LoadInventory("h100", dir)
 	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(InventoryNames(), ", ")+`, or an instance type like p5.48xlarge, or put h100.yaml into `+dir)
 	_, err = LoadInventory("", dir)
-	assert.ErrorContains(t, err, "choose one of a100-40x8")
+	assert.ErrorContains(t, err, "no inventory named: choose one of a100-40x8")
 	_, err = LoadInventory(filepath.Join(dir, "none.yaml"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("gpus: [{model: A31}]"), 0o600))
@@ -185,7 +195,8 @@ func FuzzParse(f *testing.F) {
 
 // A driver has the CUDA version of its branch, unless the inventory says another.
 func TestCUDAOfDriver(t *testing.T) {
-	for driver, want := range map[string]int{"535.261.03": 12020, "550.54.15": 12040, "580.142": 13000, "590.44.01": 13010, "600.1": 13020, "999.1": 13030, "470.1": 12000} {
+	for driver, want := range map[string]int{"535.261.03": 12020, "550.54.15": 12040, "580.142": 13000, "590.44.01": 13010, "600.1": 13020, "999.1": 13030, "470.1": 12000,
+		"530.30.02": 12010, "545.23.08": 12030, "555.42.02": 12050, "560.28.03": 12060, "565.57.01": 12070, "570.86.10": 12080, "575.51.03": 12090, "595.1": 13020, "610.1": 13030} {
 		inv, err := ParseInventory([]byte("driverVersion: '" + driver + "'\ngpus: [{model: L4-24GB}]"))
 		require.NoError(t, err)
 		assert.Equal(t, want, inv.CUDADriverVersion, driver)
@@ -193,6 +204,20 @@ func TestCUDAOfDriver(t *testing.T) {
 	inv, err := ParseInventory([]byte("{driverVersion: '535.1', cudaDriverVersion: '12.9', gpus: [{model: L4-24GB}]}"))
 	require.NoError(t, err)
 	assert.Equal(t, 12090, inv.CUDADriverVersion)
+	assert.Equal(t, "12.9", inv.Hardware("")[0].CUDADriverVersion)
+}
+
+// GPUs at one bridge are linked each to each, others are not.
+func TestBridges(t *testing.T) {
+	inv, err := ParseInventory([]byte("gpus: [{model: A100-PCIE-40GB, count: 4, nvLinkBridge: 2}, {model: A100-PCIE-40GB, count: 2}]"))
+	require.NoError(t, err)
+	groups := lists.Map(inv.Hardware(""), func(g gpu.GPU) string { return g.LinkGroup })
+	assert.Equal(t, []string{"gpu-0000-11-00-0", "gpu-0000-11-00-0", "gpu-0000-2b-00-0", "gpu-0000-2b-00-0", "", ""}, groups)
+}
+
+func TestParsePCI(t *testing.T) {
+	domain, bus, device := ParsePCI("12ab:c3:1f.7")
+	assert.Equal(t, []uint32{0x12ab, 0xc3, 0x1f}, []uint32{domain, bus, device})
 }
 
 // Any number of a model is in the digest of an inventory's hardware. After a change, see that

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -11,6 +12,9 @@ import (
 func TestTableIsConsistent(t *testing.T) {
 	sources := loadTable().Sources
 	require.Len(t, NVIDIAModels(), 50)
+	all, err := OneOfEach()
+	require.NoError(t, err)
+	require.Len(t, all, len(NVIDIAModels())+len(AMDModels()))
 	for _, key := range NVIDIAModels() {
 		t.Run(key, func(t *testing.T) {
 			m, ok := NVIDIAModelByKey(key)
@@ -22,8 +26,9 @@ func TestTableIsConsistent(t *testing.T) {
 			assert.Equal(t, uint32(0x10de), m.DeviceID()&0xffff)
 			assert.NotZero(t, m.DeviceID()>>16)
 			assert.Equal(t, slices.Contains(m.Sources, "NO-MEMORY"), m.MemoryMiB == 0)
-			major, _ := m.ComputeCapability()
+			major, minor := m.ComputeCapability()
 			assert.GreaterOrEqual(t, major, 7)
+			assert.Equal(t, m.CUDAComputeCapability, fmt.Sprintf("%d.%d", major, minor))
 			assert.Equal(t, m.HasMIG(), m.MemorySlices > 0)
 			seen := map[int]bool{}
 			for i := range m.Profiles {

@@ -30,7 +30,7 @@ func assignAddresses(gpus []parsedGPU) error {
 		}
 		used[gpus[i].pci] = true
 	}
-	// 0x11 + 31 × 7 is the last of 32: all fit on one domain.
+	// 0x11 + 31 × 7 is the last of 32: all fit on one domain, with those that have an address already.
 	bus, step := 0x11, 7
 	if len(gpus) <= 16 {
 		step = 13
@@ -43,9 +43,7 @@ func assignAddresses(gpus []parsedGPU) error {
 			if addr := fmt.Sprintf("0000:%02x:00.0", bus); !used[addr] {
 				gpus[i].pci, used[addr] = addr, true
 			}
-			if bus += step; bus > 0xff {
-				bus, step = 0x01, 1
-			}
+			bus += step
 		}
 	}
 	return nil

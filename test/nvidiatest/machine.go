@@ -19,6 +19,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -148,19 +149,45 @@ func (m *Machine) Fail(call string, ret nvml.Return, times int) {
 	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: "*", Error: nvdriver.Return(ret), Times: times}}})
 }
 
+// times is how often each call of an operation is made to fail.
+const times = 6
+
 // Reported returns the calls of NVML that an operation does not succeed without: each of those that can
-// fail does so in turn, with ERROR_UNKNOWN. undo, which may be nil, follows each time, without faults.
+// fail does so in turn, with ERROR_UNKNOWN, always and once. A call that the operation makes several times
+// is followed by those times at which it need not succeed. undo, which may be nil, follows each time,
+// without faults.
 func (m *Machine) Reported(operation func() error, undo func()) (calls []string) {
 	m.T.Helper()
-	for _, call := range nvdriver.FaultCalls() {
-		m.Fail(call, nvml.ERROR_UNKNOWN, 0)
-		if operation() != nil {
-			calls = append(calls, call)
-		}
+	fails := func(faults ...nvdriver.CallFault) (reported, fired bool) {
+		m.SetFaults(nvdriver.Faults{Calls: faults})
+		reported = operation() != nil
+		st, err := nvstate.Store(m.Root).Read()
+		require.NoError(m.T, err)
 		m.NoFaults()
 		if undo != nil {
 			undo()
 		}
+		return reported, st.FiredFaults[fmt.Sprintf("calls/%d", len(faults)-1)] > 0
+	}
+	for _, call := range nvdriver.FaultCalls() {
+		fault := nvdriver.CallFault{Call: call, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}
+		if always, _ := fails(fault); !always {
+			continue
+		}
+		fault.Times = 1
+		faults := []nvdriver.CallFault{fault}
+		for n := 1; n <= times; n++ {
+			reported, fired := fails(faults...)
+			if !fired {
+				break
+			}
+			if !reported {
+				call += fmt.Sprintf(" %d", n)
+			}
+			passes := nvdriver.CallFault{Call: fault.Call, GPU: "*", Times: n, Delay: metav1.Duration{Duration: 1}}
+			faults = []nvdriver.CallFault{passes, fault}
+		}
+		calls = append(calls, call)
 	}
 	return calls
 }

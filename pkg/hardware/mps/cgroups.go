@@ -66,9 +66,6 @@ func serves(h *mountinfo.Info, m membership) bool {
 	if m.controllers == "" {
 		return h.FSType == "cgroup2"
 	}
-	if h.FSType != "cgroup" {
-		return false
-	}
 	options := strings.Split(h.VFSOptions, ",")
 	for controller := range strings.SplitSeq(m.controllers, ",") {
 		if !slices.Contains(options, controller) {

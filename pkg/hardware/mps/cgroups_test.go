@@ -1,12 +1,14 @@
 package mps
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,10 @@ func TestMovesOut(t *testing.T) {
 			"0::/box/kubepods/pod1/2\n", "35 24 0:30 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
 			[]move{made("/sys/fs/cgroup/tranche-mps/gpu")},
 		},
+		"mounted twice": {
+			"0::/kubepods/pod1/2\n", mountsV2 + "36 24 0:30 / /run/cgroup rw - cgroup2 cgroup2 rw\n",
+			[]move{made("/sys/fs/cgroup/tranche-mps/gpu")},
+		},
 		"another part is mounted": {"0::/box/kubepods/pod1/2\n", "35 24 0:30 /boxes /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", nil},
 		"in no pod":               {"0::/system.slice/containerd.service\n", mountsV2, nil},
 		"not mounted":             {"4:memory:/kubepods/pod1/2\n", mountsV1, nil},
@@ -74,28 +80,49 @@ func FuzzMovesOut(f *testing.F) {
 	})
 }
 
-// TestGroup moves a process into a group of this machine's, and ends it with it.
-func TestGroup(t *testing.T) {
-	needsRoot(t)
-	root := writableHierarchy(t)
-	group := filepath.Join(root, "tranche-mps-test-"+strconv.Itoa(os.Getpid()), groupsName, "gpu")
-	t.Cleanup(func() { _ = os.Remove(filepath.Dir(filepath.Dir(group))) })
-	require.NoError(t, os.MkdirAll(group, 0o755))
+// A daemon leaves the groups of the plugin's pod, and those that are made for it end with it, whoever
+// is in them.
+func TestDaemonLeavesThePod(t *testing.T) {
+	m := newMachine(t)
+	root := filepath.Join(writableHierarchy(t), "tranche-mps-test-"+strconv.Itoa(os.Getpid()))
+	pod, group := filepath.Join(root, "kubepods/pod1"), filepath.Join(root, groupsName, "gpu")
+	require.NoError(t, os.MkdirAll(pod, 0o755))
+	t.Cleanup(func() { _, _, _ = os.Remove(pod), os.Remove(filepath.Dir(pod)), os.Remove(root) })
+	order, err := json.Marshal(map[string]any{"Config": m.cfg, "Spec": Spec{ID: "gpu"}})
+	require.NoError(t, err)
+	plugin := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, pod, os.Args[0], startAndDie, string(order))
+	out, err := plugin.CombinedOutput()
+	require.NoError(t, err, string(out))
+	s := m.supervisor()
+	require.Eventually(t, func() bool { return s.Status("gpu").Ready }, time.Minute, 10*time.Millisecond)
+	inside, err := inGroup(group, m.process(s, "gpu").PID)
+	require.NoError(t, err)
+	assert.True(t, inside)
+
 	member := exec.Command("sleep", "1000")
 	require.NoError(t, member.Start())
 	defer member.Wait()
 	defer member.Process.Kill()
-	require.NoError(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(member.Process.Pid)), 0o644))
 	p, err := identify(member.Process.Pid)
 	require.NoError(t, err)
-
-	m := newMachine(t)
-	s := m.supervisor()
-	leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, process{})
-	require.NoError(t, s.folder("gpu").write("cgroups", controlGroups{Groups: []string{group}}))
+	require.NoError(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(p.PID)), 0o644))
 	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.NoDirExists(t, filepath.Dir(group), "nor the group of all")
 	assert.True(t, p.hasEnded())
+}
+
+// Folders stand for groups: a process goes into one by its file, and is told of one that it cannot enter.
+func TestEnterGroup(t *testing.T) {
+	dir := t.TempDir()
+	made := move{to: filepath.Join(dir, groupsName, "gpu"), make: true}
+	require.NoError(t, made.enter())
+	file := filepath.Join(made.to, "cgroup.procs")
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "0\n", string(written), "the process that writes")
+	for _, m := range []move{{to: filepath.Join(dir, "none")}, {to: filepath.Join(file, "gpu"), make: true}} {
+		require.ErrorContains(t, m.enter(), "move the MPS daemon to control group "+m.to)
+	}
 }
 
 // Folders stand for groups: what cannot be read or removed is reported, what is gone is not.
@@ -110,6 +137,12 @@ func TestGroupThatCannotBeEnded(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(group, "cgroup.kill"), 0o755))
 	assert.ErrorContains(t, killGroup(group), "cgroup.procs")
 	assert.ErrorContains(t, removeGroup(group), "remove the MPS daemon's control group")
+
+	s := New(Config{Dir: t.TempDir(), Grace: time.Millisecond})
+	leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, process{})
+	require.NoError(t, s.folder("gpu").write("cgroups", controlGroups{Groups: []string{group}}))
+	require.ErrorContains(t, s.Stop(t.Context(), "gpu"), "stop MPS daemon gpu: ")
+	assert.DirExists(t, string(s.folder("gpu")), "the next Stop finds its groups")
 
 	other := filepath.Join(folder, groupsName, "other")
 	require.NoError(t, os.Mkdir(other, 0o755))

@@ -91,13 +91,12 @@ func (s *Supervisor) setUp(ctx context.Context, f folder, spec Spec) error {
 
 // readBack asks the daemon for a limit and compares. said is what it said when it
 // was told.
-func (s *Supervisor) readBack(ctx context.Context, f folder, question, said string, want float64, parse func(string) (reading, bool)) error {
+func (s *Supervisor) readBack(ctx context.Context, f folder, question, said string, want float64, parse func(string) reading) error {
 	answer, err := s.ask(ctx, f, question)
 	if err != nil {
 		return err
 	}
-	got, ok := parse(answer)
-	if !ok || !got.is(want) {
+	if !parse(answer).is(want) {
 		return fmt.Errorf("MPS daemon %s did not take its limits: it answers %q to %s, where %g was set (when told it said %q)", f.id(), answer, question, want, said)
 	}
 	return nil
@@ -107,7 +106,7 @@ func (s *Supervisor) readBack(ctx context.Context, f folder, question, said stri
 // 4000M was set (seen on an H100).
 type reading struct{ value, step float64 }
 
-// is reports whether the daemon may mean a limit. Zero means that there is none.
+// is reports whether the daemon may mean a limit. Zero means that it tells none.
 func (r reading) is(want float64) bool {
 	return r.value > 0 && math.Abs(r.value-want) < r.step
 }
@@ -116,25 +115,22 @@ func (r reading) is(want float64) bool {
 var amount = regexp.MustCompile(`(\d+(?:\.\d+)?)\s*([KMGkmg]?)(?:i?[Bb])?\s*$`)
 
 // parseMemory reads a daemon's limit, in MiB. One without a unit is in bytes.
-func parseMemory(answer string) (reading, bool) {
+func parseMemory(answer string) reading {
 	match := amount.FindStringSubmatch(strings.TrimSpace(answer))
 	if match == nil {
-		return reading{}, false
+		return reading{}
 	}
-	value, err := strconv.ParseFloat(match[1], 64)
-	if err != nil {
-		return reading{}, false
-	}
+	value, _ := strconv.ParseFloat(match[1], 64) // infinite if it is too large
 	unit := map[string]float64{"G": 1024, "M": 1, "K": 1. / 1024, "": 1. / mib}[strings.ToUpper(match[2])]
-	return reading{value: value * unit, step: max(unit, 1)}, true
+	return reading{value: value * unit, step: max(unit, 1)}
 }
 
 // parsePercentage reads a daemon's share of the processors: "25.0".
-func parsePercentage(answer string) (reading, bool) {
+func parsePercentage(answer string) reading {
 	fields := strings.Fields(answer)
 	if len(fields) == 0 {
-		return reading{}, false
+		return reading{}
 	}
-	value, err := strconv.ParseFloat(strings.TrimSuffix(fields[len(fields)-1], "%"), 64)
-	return reading{value: value, step: 0.5}, err == nil
+	value, _ := strconv.ParseFloat(strings.TrimSuffix(fields[len(fields)-1], "%"), 64) // zero if it is no number
+	return reading{value: value, step: 0.5}
 }

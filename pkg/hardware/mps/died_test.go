@@ -2,6 +2,8 @@ package mps
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,40 +39,45 @@ func TestPluginDiesWhileADaemonStarts(t *testing.T) {
 // or Stop puts right.
 func TestPluginDiesBetweenSteps(t *testing.T) {
 	spec := Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: 1 << 30}}}
-	for what, leave := range map[string]func(*testing.T, folder){
-		"an empty folder": func(t *testing.T, f folder) { require.NoError(t, os.MkdirAll(string(f), 0o755)) },
-		"no spec":         func(t *testing.T, f folder) { require.NoError(t, f.make()) },
-		"a spec": func(t *testing.T, f folder) {
+	gone := Status{Gone: true}
+	never := Status{Err: errors.New("MPS daemon gpu was never launched: whoever wanted to has ended")}
+	for what, test := range map[string]struct {
+		status Status
+		leave  func(*testing.T, folder)
+	}{
+		"an empty folder": {gone, func(t *testing.T, f folder) { require.NoError(t, os.MkdirAll(string(f), 0o755)) }},
+		"no spec":         {gone, func(t *testing.T, f folder) { require.NoError(t, f.make()) }},
+		"a spec": {never, func(t *testing.T, f folder) {
 			require.NoError(t, f.make())
 			require.NoError(t, f.write("spec.json", spec))
-		},
-		"a pid of nobody": func(t *testing.T, f folder) {
+		}},
+		"a pid of nobody": {Status{Err: errors.New("MPS daemon gpu has ended: it wrote nothing")}, func(t *testing.T, f folder) {
 			boot, err := bootID()
 			require.NoError(t, err)
 			leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: boot})
-		},
-		"a broken pid": func(t *testing.T, f folder) {
+		}},
+		"a broken pid": {never, func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
 			require.NoError(t, os.WriteFile(f.path("pid"), []byte(`{"version":1,"pid`), 0o600))
-		},
-		"an old readiness": func(t *testing.T, f folder) {
+		}},
+		"an old readiness": {never, func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
 			require.NoError(t, f.write("ready", process{PID: 7, Start: 7}))
-		},
-		"groups that were never made": func(t *testing.T, f folder) {
+		}},
+		"groups that were never made": {never, func(t *testing.T, f folder) {
 			leavePID(t, f, spec, process{})
 			require.NoError(t, f.write("cgroups", controlGroups{Groups: []string{filepath.Join(string(f), "no/such/group")}}))
-		},
+		}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t)
 			s := m.supervisor()
-			leave(t, s.folder("gpu"))
+			test.leave(t, s.folder("gpu"))
 			require.NoError(t, s.Stop(within(t), "gpu"))
 			assert.NoDirExists(t, string(s.folder("gpu")))
 
-			leave(t, s.folder("gpu"))
-			assert.False(t, s.Status("gpu").Ready)
+			test.leave(t, s.folder("gpu"))
+			assert.Equal(t, fmt.Sprint(test.status), fmt.Sprint(s.Status("gpu")))
 			m.start(s, spec)
 			assert.Equal(t, "1G", m.tell(s, "gpu", "get_default_device_pinned_mem_limit 0"))
 		})
@@ -194,6 +201,7 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 		"fails":              {"start: fail", "simulated failure"},
 		"hangs":              {"start: hang", "does not come up"},
 		"does not obey":      {"ignoreLimits: true", "did not take its limits"},
+		"ignores percentage": {"ignoreLimits: true", "get_default_active_thread_percentage, where 25 was set"},
 		"knows no multiuser": {"singleUser: true", "-multiuser-server"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -206,6 +214,9 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 			}
 			m.faults(test.faults, "startDelay: 0s")
 			spec := twoGPUs()
+			if what == "ignores percentage" {
+				spec.Devices = nil
+			}
 			require.NoError(t, s.Start(within(t), spec))
 			err := s.Wait(within(t), spec.ID)
 			require.ErrorContains(t, err, test.want)

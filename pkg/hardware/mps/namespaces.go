@@ -115,7 +115,7 @@ const mountInDriver = "/mnt"
 // is a whole system.
 func (l launch) enterDriver() (place, error) {
 	root := "/"
-	if l.driverRoot != "/" && isSystem(l.driverRoot) {
+	if isSystem(l.driverRoot) {
 		root = l.driverRoot
 	}
 	p := place{root: l.driverRoot, dir: l.dir}

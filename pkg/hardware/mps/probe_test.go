@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/test/simulator/nvtools"
 )
@@ -36,6 +35,16 @@ func TestProbe(t *testing.T) {
 		cfg.Stand = time.Second
 		require.ErrorContains(t, New(cfg).Probe(within(t)), "does not come up")
 		assert.Empty(t, entries(t, m.cfg.Dir))
+	})
+	t.Run("fails", func(t *testing.T) {
+		m.faults("start: fail")
+		require.ErrorContains(t, s.Probe(within(t)), "simulated failure")
+		m.faults("startDelay: 0s")
+		m.start(s, Spec{ID: "gpu"})
+		options, err := os.ReadFile(m.procOf(s, "gpu") + "/cmdline")
+		require.NoError(t, err)
+		assert.Equal(t, "nvidia-cuda-mps-control\x00-f\x00-multiuser-server\x00", string(options), "it has told of none that it lacks")
+		require.NoError(t, s.Stop(within(t), "gpu"))
 	})
 	t.Run("an older daemon", func(t *testing.T) {
 		m.faults("singleUser: true", "startDelay: 0s")
@@ -75,13 +84,4 @@ func entries(t *testing.T, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
-}
-
-// A folder that cannot be read is not one without the program.
-func TestProgramThatCannotBeLookedFor(t *testing.T) {
-	root := t.TempDir()
-	require.NoError(t, os.Symlink("usr", filepath.Join(root, "usr"))) // leads to itself
-	_, err := place{root: root}.find(controlProgram)
-	require.ErrorIs(t, err, unix.ELOOP)
-	assert.NotErrorIs(t, err, errNoProgram)
 }

@@ -77,8 +77,9 @@ func (s Spec) check() error {
 	return nil
 }
 
+// equal compares specs of one daemon.
 func (s Spec) equal(t Spec) bool {
-	return s.ID == t.ID && s.ThreadPercentage == t.ThreadPercentage && slices.Equal(s.Devices, t.Devices)
+	return s.ThreadPercentage == t.ThreadPercentage && slices.Equal(s.Devices, t.Devices)
 }
 
 // ErrOtherSpec says that a daemon exists already, for something else.

@@ -59,7 +59,7 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 func TestDaemonOfOneGPUSeesItAlone(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	m.start(s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}})
+	m.start(s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}, ThreadPercentage: 50})
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(m.process(s, "gpu").PID) + "/environ")
 	require.NoError(t, err)
 	assert.Contains(t, string(env), "CUDA_VISIBLE_DEVICES="+uuidA+"\x00")
@@ -156,11 +156,14 @@ func TestAnotherSpecIsRefused(t *testing.T) {
 	s := m.supervisor()
 	spec := twoGPUs()
 	m.start(s, spec)
-	other := twoGPUs()
-	other.Devices[0].MemoryLimit = 4 << 30
-	err := s.Start(within(t), other)
-	require.ErrorIs(t, err, ErrOtherSpec)
-	assert.ErrorContains(t, err, spec.ID)
+	memory, percentage := twoGPUs(), twoGPUs()
+	memory.Devices[0].MemoryLimit = 4 << 30
+	percentage.ThreadPercentage = 0
+	for _, other := range []Spec{memory, percentage} {
+		err := s.Start(within(t), other)
+		require.ErrorIs(t, err, ErrOtherSpec)
+		assert.ErrorContains(t, err, spec.ID)
+	}
 	assert.True(t, s.Status(spec.ID).Ready, "the old one goes on")
 }
 
@@ -223,6 +226,7 @@ func TestNamesAndSpecsAreChecked(t *testing.T) {
 		"negative limit":   {s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: -1}}}, uuidA},
 		"limit of nothing": {s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: 1000}}}, "1 MiB"},
 		"percentage":       {s, Spec{ID: "gpu", ThreadPercentage: 101}, "101"},
+		"below zero":       {s, Spec{ID: "gpu", ThreadPercentage: -1}, "-1"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			require.ErrorContains(t, test.s.Start(context.Background(), test.spec), test.want)

@@ -50,6 +50,9 @@ func TestNodeLabels(t *testing.T) {
 	}
 	with := func(base, more labels) labels { maps.Copy(base, more); return base }
 	l4 := describedGPU("NVIDIA L4", 23034, "", whole)
+	mixed := with(gpuLabels("NVIDIA-A100-SXM4-40GB", "1", "0", "", "40960"), labels{"nvidia.com/mig.strategy": "mixed",
+		"nvidia.com/mig-1g.5gb.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "nvidia.com/mig-1g.5gb.count": "7",
+		"nvidia.com/mig-1g.5gb.replicas": "1", "nvidia.com/mig-1g.5gb.sharing-strategy": "none", "nvidia.com/mig-1g.5gb.memory": "4864"})
 	for name, tt := range map[string]struct {
 		gpus []hardware.OfferedGPU
 		want labels
@@ -64,10 +67,9 @@ func TestNodeLabels(t *testing.T) {
 			with(gpuLabels("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "14", "1", "none", "4864"), labels{"nvidia.com/mig.strategy": "single"})},
 		"seven slices of ten replicas": {[]hardware.OfferedGPU{describedGPU(a100, 40960, "partition", shared...)},
 			with(gpuLabels("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "7", "10", "time-slicing", "4864"), labels{"nvidia.com/mig.strategy": "single"})},
-		"strategy mixed": {[]hardware.OfferedGPU{describedGPU(a100, 40960, "", seven...)},
-			with(gpuLabels("NVIDIA-A100-SXM4-40GB", "1", "0", "", "40960"), labels{"nvidia.com/mig.strategy": "mixed",
-				"nvidia.com/mig-1g.5gb.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "nvidia.com/mig-1g.5gb.count": "7",
-				"nvidia.com/mig-1g.5gb.replicas": "1", "nvidia.com/mig-1g.5gb.sharing-strategy": "none", "nvidia.com/mig-1g.5gb.memory": "4864"})},
+		"strategy mixed": {[]hardware.OfferedGPU{describedGPU(a100, 40960, "", seven...)}, mixed},
+		"one of two partitioned": {[]hardware.OfferedGPU{describedGPU(a100, 40960, "", seven...), describedGPU(a100, 40960, "", whole)}, with(maps.Clone(mixed), labels{
+			"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"})},
 	} {
 		got := Vendor{}.NodeLabels(tt.gpus)
 		assert.Equal(t, tt.want, got, name)

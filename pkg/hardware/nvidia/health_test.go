@@ -135,6 +135,8 @@ func TestRecoveredAfterARestart(t *testing.T) {
 		e := m.event(unaccounted)
 		require.NoError(t, nvdriver.ResetGPU(m.Root, secondGPU))
 		assert.False(t, m.recovered(e))
+		m.Fail("GetTotalEnergyConsumption", nvml.ERROR_NOT_SUPPORTED, 0)
+		assert.False(t, m.recovered(e), "a GPU that does not count tells nothing")
 	})
 }
 

@@ -40,8 +40,8 @@ func checkGolden(t *testing.T, name string, gpus []gpu.GPU) {
 		if g.NUMANode != nil {
 			numa = fmt.Sprint(*g.NUMANode)
 		}
-		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t numa=%s root=%s links=%s placements=%d\n", g.Name(), g.Vendor,
-			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, numa, g.PCIeRoot, cmp.Or(g.LinkGroup, "none"), len(g.Placements))
+		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %q %s driver=%s CUDA=%s partitionable=%t pci=%s of %s numa=%s root=%s links=%s placements=%d\n", g.Name(), g.Vendor,
+			g.Index, g.Minor, g.ProductName, g.Architecture, g.CUDAComputeCapability, g.DriverVersion, g.CUDADriverVersion, g.Partitionable, g.PCIID, g.PCISubsystemID, numa, g.PCIeRoot, cmp.Or(g.LinkGroup, "none"), len(g.Placements))
 		kind := fmt.Sprint(g.ProductName, len(g.Placements))
 		if seen[kind] {
 			continue
@@ -257,24 +257,36 @@ func TestCUDAVersion(t *testing.T) {
 	}
 }
 
-// A GPU is published without what its driver does not report.
+// A GPU is published without what its driver does not report, and not if that cannot be read.
 func TestVersionsThatTheDriverDoesNotReport(t *testing.T) {
-	m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device { return untold{d} }))
+	told := answers{architecture: nvml.ERROR_NOT_SUPPORTED, capability: nvml.ERROR_NOT_SUPPORTED, cores: nvml.ERROR_NOT_SUPPORTED}
+	m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device { return untold{d, &told} }))
 	g := m.GPUs()[0]
 	assert.Empty(t, g.Architecture+g.CUDAComputeCapability)
 	assert.Equal(t, []string{"580.159.04", "13.0"}, []string{g.DriverVersion, g.CUDADriverVersion})
 	assert.NotEmpty(t, g.Placements)
+	assert.Zero(t, g.ComputeUnits)
+	for _, code := range []*nvml.Return{&told.architecture, &told.capability, &told.cores} {
+		before := *code
+		*code = nvml.ERROR_UNKNOWN
+		_, err := m.Inventory(t.Context())
+		require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+		*code = before
+	}
+	told.cores, told.capability = nvml.SUCCESS, nvml.SUCCESS
+	assert.Zero(t, m.GPUs()[0].ComputeUnits, "it is not known how many cores an SM of compute capability 3.5 has")
 }
 
-// untold is a GPU of which the driver tells no generation.
-type untold struct{ nvml.Device }
-
-func (d untold) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
-	return 0, nvml.ERROR_NOT_SUPPORTED
+// untold is a GPU of which the driver does not tell everything.
+type untold struct {
+	nvml.Device
+	*answers
 }
 
-func (d untold) GetCudaComputeCapability() (int, int, nvml.Return) {
-	return 0, 0, nvml.ERROR_NOT_SUPPORTED
-}
+type answers struct{ architecture, capability, cores nvml.Return }
 
-func (d untold) GetNumGpuCores() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+func (d untold) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) { return 0, d.architecture }
+
+func (d untold) GetCudaComputeCapability() (int, int, nvml.Return) { return 3, 5, d.capability }
+
+func (d untold) GetNumGpuCores() (int, nvml.Return) { return 2880, d.cores }

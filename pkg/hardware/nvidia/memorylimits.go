@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // firstWithLimits is the first branch of the driver that limits memory by control group.
@@ -34,12 +37,8 @@ func (h *handle) limitMemory(group string, limit gpu.MemoryLimit) error {
 	if err := h.checkMemoryLimits(); err != nil {
 		return err
 	}
-	below, err := groupsWithLimits(group)
-	if err != nil {
-		return err
-	}
 	// The groups below first: they must not have more when the group has less.
-	for _, folder := range below {
+	for _, folder := range groupsWithLimits(group) {
 		if err := h.setMemoryLimit(folder, gpu.MemoryLimit{Bytes: limit.Bytes}); err != nil {
 			return err
 		}
@@ -68,15 +67,9 @@ func (h *handle) setMemoryLimit(group string, limit gpu.MemoryLimit) error {
 
 // groupsWithLimits returns the groups below one that have a limit of their own by the kernel's
 // controller.
-func groupsWithLimits(group string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(group, "*/dmem.max"))
-	if err != nil {
-		return nil, fmt.Errorf("list the control groups below %s: %w", group, err)
-	}
-	for i := range files {
-		files[i] = filepath.Dir(files[i])
-	}
-	return files, nil
+func groupsWithLimits(group string) []string {
+	files, _ := fs.Glob(os.DirFS(group), "*/dmem.max") // only a bad pattern is an error
+	return lists.Map(files, func(file string) string { return filepath.Join(group, filepath.Dir(file)) })
 }
 
 // MemoryLimit implements hardware.Driver.

@@ -18,7 +18,7 @@ import (
 func limited(t *testing.T, inventory string) (m *machine, address, pod, container string) {
 	t.Helper()
 	m = withLibrary(t, inventory, "615")
-	container = filepath.Join(nvdriver.Groups(m.Root), "kubepods/poda/c")
+	container = filepath.Join(nvdriver.Groups(m.Root), `kubepods/pod\x2da/c`) // as systemd writes kubepods/pod-a
 	require.NoError(t, os.MkdirAll(container, 0o755))
 	return m, m.GPUs()[0].PCIAddress, filepath.Dir(container), container
 }

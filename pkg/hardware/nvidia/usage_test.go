@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -54,7 +55,10 @@ func TestUsageOfAWholeGPU(t *testing.T) {
 	}, u.Processes)
 	assert.Empty(t, u.Partitions)
 
+	m.Driver.usage.keptOf(first.PCIAddress).seen = 1 << 62 // the clock was set back
+	processes := u.Processes
 	u = m.usage(first.PCIAddress)
+	assert.Equal(t, processes, u.Processes)
 	assert.InDelta(t, 0.6, u.Measured[gpu.ComputeActive], 1e-9)
 	assert.InDelta(t, 0.75, u.Measured[gpu.EngineActive], 1e-9)
 	assert.InDelta(t, 0.3, u.Measured[gpu.TensorActive], 1e-9)
@@ -159,9 +163,39 @@ func TestUsageWithoutOneValue(t *testing.T) {
 		assert.Equal(t, call != "GpmSampleGet", has(u, gpu.ComputeActive), call)
 		assert.Contains(t, u.Measured, gpu.MemoryUsed)
 	}
-	m.Fail("GetPowerUsage", nvml.ERROR_GPU_IS_LOST, 0)
-	_, err := m.Usage(t.Context(), address)
-	require.ErrorIs(t, err, gpu.ErrLost)
+	m.Fail("GetMPSComputeRunningProcesses", nvml.ERROR_NOT_SUPPORTED, 0)
+	assert.Contains(t, m.usage(address).Measured, gpu.ProcessCount, "a driver without MPS")
+	for _, call := range []string{
+		"GetPowerUsage", "GetUtilizationRates", "GetTotalEccErrors", "GetSupportedClocksEventReasons", "GetCurrentClocksEventReasons",
+		"GpmQueryDeviceSupport", "GpmSampleGet", "GetComputeRunningProcesses", "GetMPSComputeRunningProcesses", "GetProcessUtilization",
+	} {
+		m.SetFaults(nvdriver.Faults{
+			Processes: []nvdriver.Process{{GPU: address, PID: 11}},
+			Calls:     []nvdriver.CallFault{{Call: call, GPU: "*", Error: nvdriver.Return(nvml.ERROR_GPU_IS_LOST)}},
+		})
+		_, err := m.Usage(t.Context(), address)
+		require.ErrorIs(t, err, gpu.ErrLost, call)
+	}
+}
+
+// unusual is a library whose averages are no numbers, or beyond what can be.
+type unusual struct{ nvml.Interface }
+
+func (l unusual) GpmMetricsGet(question *nvml.GpmMetricsGetType) nvml.Return {
+	ret := l.Interface.GpmMetricsGet(question)
+	for i, value := range []float64{math.NaN(), math.Inf(1), 250, -1} {
+		question.Metrics[i].Value = value
+	}
+	return ret
+}
+
+func TestAveragesThatAreNoNumbers(t *testing.T) {
+	m := simulated(t, nvidiatest.OfModel(t, "H100-80GB", ""), func(c *Config) { c.NVML = unusual{c.NVML} })
+	address := m.GPUs()[0].PCIAddress
+	m.usage(address)
+	u := m.usage(address)
+	assert.False(t, has(u, gpu.EngineActive) || has(u, gpu.ComputeActive))
+	assert.Equal(t, []float64{1, 0}, []float64{u.Measured[gpu.TensorActive], u.Measured[gpu.MemoryActive]})
 }
 
 // A driver that lists no process at all says that each did nothing; one that does not tell says nothing.
@@ -251,6 +285,11 @@ func TestBuffersOfAReadingThatTakesTooLong(t *testing.T) {
 	address := m.GPUs()[0].PCIAddress
 	m.usage(address)
 	require.Equal(t, int64(1), buffers.Load())
+	m.Fail("GpmSampleGet", nvml.ERROR_NO_PERMISSION, 0)
+	m.usage(address)
+	assert.Zero(t, buffers.Load(), "nor does one without a sample keep any")
+	m.NoFaults()
+	m.usage(address)
 	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpmSampleGet", GPU: address, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

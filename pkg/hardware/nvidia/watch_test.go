@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
@@ -163,6 +164,30 @@ func TestWatchHealthReportsALostGPUOnceAndTakesItUpAgain(t *testing.T) {
 
 	w.NoFaults()
 	w.xid(gone, 95, nil) // it is back, and watched
+	w.forget()
+	w.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetTotalEnergyConsumption", GPU: gone, Error: nvdriver.Return(nvml.ERROR_GPU_IS_LOST)}}})
+	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, time.Minute, 10*time.Millisecond, "whichever call tells")
+}
+
+// freed is a set of events that counts how often it is freed.
+type freed struct {
+	nvml.EventSet
+	times int
+}
+
+func (f *freed) Free() nvml.Return { f.times++; return nvml.SUCCESS }
+
+// A set that a call may still use is not freed: the library would write to freed memory.
+func TestSetThatAHangingCallUses(t *testing.T) {
+	m := simulated(t, "l4x4")
+	for want, err := range []error{&session.StuckError{}, nvml.ERROR_TIMEOUT} {
+		set := &freed{}
+		s := &watch{watcher: m.newWatcher(nil), set: set, gpus: map[string]nvml.Device{}}
+		require.NoError(t, s.note(glance{err: err}))
+		require.NoError(t, s.note(glance{err: nvml.ERROR_TIMEOUT}))
+		s.free(t.Context())
+		assert.Equal(t, want, set.times, err)
+	}
 }
 
 func TestWatchHealthSurvivesALostSession(t *testing.T) {
@@ -248,4 +273,20 @@ func TestAGPUThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
 	t.Cleanup(m.NoFaults)
 	w := m.watchHealth()
 	w.xidBeside(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}}, nvdriver.XID{GPU: "0000:31:00.0", XID: 79})
+}
+
+// Only what concerns a GPU's health is told: no other event, no program's error, and no recovery action
+// that is none.
+func TestEventsThatAreNotTold(t *testing.T) {
+	m := simulated(t, "l4x4")
+	var told []string
+	s := &watch{watcher: m.newWatcher(func(e gpu.HealthEvent) { told = append(told, e.Message) }), gpus: map[string]nvml.Device{}}
+	for _, event := range []nvml.EventData{
+		{EventType: nvml.EventTypeClock}, {EventType: nvml.EventTypeGpuRecoveryAction}, {EventType: nvml.EventTypeXidCriticalError, EventData: 31},
+		{EventType: nvml.EventTypeDoubleBitEccError},
+	} {
+		event.Device, event.GpuInstanceId = m.Device(0), noInstance
+		s.tell(t.Context(), event)
+	}
+	assert.Equal(t, []string{lookupXID(48).describe("0000:17:00.0", 48, nil)}, told)
 }

@@ -18,8 +18,12 @@ func TestCapabilityFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	f := New(Config{ProcRoot: root})
-	_, err := f.instanceNodes(0, 13, 0)
-	assert.ErrorContains(t, err, "proc/devices")
+	const monitor = "driver/nvidia/capabilities/mig/monitor"
+	write(monitor, "DeviceFileMode: 292\n")
+	_, err := f.monitorNode()
+	assert.ErrorContains(t, err, "proc/devices: no such file")
+	_, err = f.instanceNodes(0, 13, 0)
+	assert.ErrorContains(t, err, "proc/devices: no such file")
 
 	write("devices", "Character devices:\n195 nvidia\n\nBlock devices:\n239 nvidia-caps\n")
 	_, err = f.instanceNodes(0, 13, 0)
@@ -27,7 +31,9 @@ func TestCapabilityFiles(t *testing.T) {
 
 	write("devices", "Character devices:\n  1 mem\n195 nvidia\n239 nvidia-caps\n\nBlock devices:\n  8 sd\n")
 	_, err = f.instanceNodes(0, 13, 0)
-	assert.ErrorContains(t, err, "gpu0/mig/gi13/access")
+	assert.ErrorContains(t, err, "gpu0/mig/gi13/access: no such file")
+	_, err = f.monitorNode()
+	assert.ErrorContains(t, err, "no DeviceFileMinor")
 
 	write("driver/nvidia/capabilities/gpu0/mig/gi13/access", "DeviceFileMode: 292\n")
 	_, err = f.instanceNodes(0, 13, 0)

@@ -3,7 +3,6 @@ package container
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -94,7 +93,6 @@ func (f *Files) makeCommon(t *session.Task, version string) (*cdispecs.Container
 		}
 	}
 	f.toHost(edits)
-	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	edits.Env = setLast(edits.Env, names.EnvVisibleDevices, "void")
 	return f.common.store(version, edits, files, nodes)
 }
@@ -142,7 +140,6 @@ func (f *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, f.cfg.DevRoot, minor)
 	}
 	f.toHost(&edits)
-	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	return &edits, nil
 }
 
@@ -168,10 +165,7 @@ func (f *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.C
 		return nil, err
 	}
 	if !graphics {
-		edits.Hooks = nil
-		edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {
-			return strings.HasPrefix(n.Path, "/dev/dri/")
-		})
+		withoutDisplay(edits)
 	}
 	minor, err := g.Minor()
 	if err != nil {
@@ -181,8 +175,16 @@ func (f *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.C
 	if err != nil {
 		return nil, err
 	}
-	edits.DeviceNodes = uniqueNodes(append(edits.DeviceNodes, nodes...))
+	edits.DeviceNodes = append(edits.DeviceNodes, nodes...)
 	return edits, nil
+}
+
+// withoutDisplay takes away the device nodes of a GPU's display part, and the hooks, which are for them.
+func withoutDisplay(edits *cdispecs.ContainerEdits) {
+	edits.Hooks = nil
+	edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {
+		return strings.HasPrefix(n.Path, "/dev/dri/")
+	})
 }
 
 // nvcdi makes NVIDIA's library for CDI. Each use needs a new one, because it caches.
@@ -204,7 +206,7 @@ func (f *Files) nvcdi(t *session.Task) (nvcdi.Interface, error) {
 func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.version != version || c.edits == nil {
+	if c.version != version {
 		return nil
 	}
 	for _, file := range c.files {
@@ -226,15 +228,9 @@ func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 
 // deviceNumber returns the major and minor number of a device node.
 func deviceNumber(path string) (uint64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, fmt.Errorf("no device number: %w", errors.ErrUnsupported)
-	}
-	return stat.Rdev, nil
+	var stat syscall.Stat_t
+	err := syscall.Stat(path, &stat)
+	return stat.Rdev, err
 }
 
 func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, files []string, nodes map[string]uint64) (*cdispecs.ContainerEdits, error) {
@@ -246,10 +242,6 @@ func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, file
 	defer c.mu.Unlock()
 	c.version, c.edits, c.files, c.nodes = version, data, files, nodes
 	return edits, nil
-}
-
-func uniqueNodes(nodes []*cdispecs.DeviceNode) []*cdispecs.DeviceNode {
-	return lists.UnionFunc(nil, func(a, b *cdispecs.DeviceNode) bool { return a.Path == b.Path }, nodes...)
 }
 
 // setLast sets a variable and puts it last.

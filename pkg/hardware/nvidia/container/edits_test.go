@@ -155,6 +155,19 @@ func TestEditsOfAPartition(t *testing.T) {
 	union := append(paths(commonOf(m)), paths(first)...)
 	slices.Sort(union)
 	assert.Len(t, slices.Compact(slices.Clone(union)), len(union), "no node twice")
+
+	for _, p := range []gpu.Placement{a, gpu.Monitor(a.GPU), {GPU: a.GPU, Type: gpu.TypeGPU}} {
+		m.Fail("GetPciInfo", nvml.ERROR_UNKNOWN, 0)
+		_, err := m.Edits(t.Context(), p)
+		assert.ErrorContains(t, err, "error getting PCI info")
+	}
+	m.Fail("GetUUID", nvml.ERROR_UNKNOWN, 0)
+	_, err := m.Edits(t.Context(), gpu.Monitor(a.GPU))
+	assert.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+	m.NoFaults()
+	require.NoError(t, os.RemoveAll(filepath.Join(m.Root, "proc/driver/nvidia/capabilities/gpu0")))
+	_, err = m.Edits(t.Context(), a)
+	assert.ErrorContains(t, err, "capability of the instance")
 }
 
 // majorOf reads the machine's /proc/devices in its own way.
@@ -171,18 +184,6 @@ func majorOf(m *driven.Machine, name string) int {
 	}
 	m.T.Fatalf("no %s in %s", name, data)
 	return 0
-}
-
-func TestEditsNeedAPartition(t *testing.T) {
-	m := driven.Simulated(t, "h100x8")
-	p := m.Placement("1g.10gb", 6)
-	_, err := m.Edits(t.Context(), p)
-	assert.ErrorContains(t, err, "the partition does not exist")
-
-	m.MIGOn()
-	m.BareInstance(p)
-	_, err = m.Edits(t.Context(), p)
-	assert.ErrorContains(t, err, "not complete")
 }
 
 // moved is a GPU whose device node got another number.
@@ -231,13 +232,18 @@ func TestCommonEditsShareNothing(t *testing.T) {
 	assert.Equal(t, want, commonOf(m))
 }
 
-// upgraded is a library that tells another driver version.
+// upgraded is a library that tells another driver version, or none.
 type upgraded struct {
 	nvml.Interface
 	version *string
 }
 
-func (l *upgraded) SystemGetDriverVersion() (string, nvml.Return) { return *l.version, nvml.SUCCESS }
+func (l *upgraded) SystemGetDriverVersion() (string, nvml.Return) {
+	if *l.version == "" {
+		return "", nvml.ERROR_UNKNOWN
+	}
+	return *l.version, nvml.SUCCESS
+}
 
 func TestDraDriverNvidiaGpuIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	version := "580.159.04"
@@ -247,6 +253,9 @@ func TestDraDriverNvidiaGpuIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	_, err := m.CommonEdits(t.Context(), nil)
 	require.Error(t, err, "the new version's files are not there yet, and the old ones are not handed out")
 	assert.ErrorContains(t, err, m.Config.DriverRoot)
+	version = ""
+	_, err = m.CommonEdits(t.Context(), nil)
+	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
 	version = "580.159.04"
 	assert.NotEmpty(t, commonOf(m).Mounts)
 }

@@ -27,6 +27,8 @@ func TestHostPath(t *testing.T) {
 		{packages, "/dev/nvidia0", "/dev/nvidia0"},
 		{nested, "/host/sim/driver/dev/nvidia0", "/var/sim/dev/nvidia0"},
 		{nested, "/host/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.1"},
+		{same("/host/driver/", "/driver"), "/host/driver/usr/lib64/libcuda.so.1", "/driver/usr/lib64/libcuda.so.1"},
+		{same("/", "/sysroot"), "/usr/lib64/libcuda.so.1", "/sysroot/usr/lib64/libcuda.so.1"},
 		{same("/", "/"), "/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.1"},
 	} {
 		assert.Equal(t, test.want, New(test.cfg).hostPath(test.path), "%+v", test.cfg)
@@ -47,11 +49,42 @@ func TestToHostLeavesTheContainersPathsAlone(t *testing.T) {
 		},
 	}
 	New(same("/host/driver", "/driver")).toHost(edits)
-	assert.Equal(t, &cdispecs.DeviceNode{Path: "/dev/nvidia0", Type: "c", Major: 195}, edits.DeviceNodes[0], "complete: no host path")
-	assert.Equal(t, "/driver/dev/nvidia1", edits.DeviceNodes[1].HostPath)
-	assert.Equal(t, "/driver/dev/nvidia2", edits.DeviceNodes[2].HostPath)
-	assert.Equal(t, "/driver/usr/lib64/libcuda.so.1", edits.Mounts[0].HostPath)
-	assert.Equal(t, "/usr/lib64/libcuda.so.1", edits.Mounts[0].ContainerPath)
-	assert.Equal(t, "/host/driver/in/container", edits.Hooks[0].Args[1])
-	assert.Equal(t, "/driver", edits.Hooks[1].Args[2])
+	assert.Equal(t, &cdispecs.ContainerEdits{
+		DeviceNodes: []*cdispecs.DeviceNode{
+			{Path: "/dev/nvidia0", Type: "c", Major: 195}, // complete: no host path
+			{Path: "/dev/nvidia1", HostPath: "/driver/dev/nvidia1"},
+			{Path: "/dev/nvidia2", HostPath: "/driver/dev/nvidia2"},
+		},
+		Mounts: []*cdispecs.Mount{{HostPath: "/driver/usr/lib64/libcuda.so.1", ContainerPath: "/usr/lib64/libcuda.so.1"}},
+		Hooks: []*cdispecs.Hook{
+			{HookName: "createContainer", Path: "/hook", Args: []string{"hook", "/host/driver/in/container"}},
+			{HookName: "createRuntime", Path: "/hook", Args: []string{"hook", "--driver-root", "/driver"}},
+		},
+	}, edits)
+	node := &cdispecs.DeviceNode{Path: "/dev/nvidia0"}
+	New(same("/host", "/")).nodeToHost(node)
+	assert.Equal(t, &cdispecs.DeviceNode{Path: "/dev/nvidia0"}, node, "it has the same name on the host")
+}
+
+// What CUDA needs is there, or what is missing is named.
+func TestCheckComplete(t *testing.T) {
+	edits := &cdispecs.ContainerEdits{}
+	f := New(Config{})
+	assert.ErrorContains(t, f.checkComplete(edits), "no libcuda.so below driver root")
+	edits.Mounts = []*cdispecs.Mount{{ContainerPath: "/usr/lib64/libcuda.so.580.159.04"}}
+	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
+		assert.ErrorContains(t, f.checkComplete(edits), "no device node "+path+" below")
+		edits.DeviceNodes = append(edits.DeviceNodes, &cdispecs.DeviceNode{Path: path})
+	}
+	assert.NoError(t, f.checkComplete(edits))
+}
+
+// A GPU instance that cannot draw gets nothing of the GPU's display part.
+func TestWithoutDisplay(t *testing.T) {
+	edits := &cdispecs.ContainerEdits{
+		DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/nvidia0"}, {Path: "/dev/dri/card1"}, {Path: "/dev/dri/renderD129"}},
+		Hooks:       []*cdispecs.Hook{{HookName: "createContainer", Args: []string{"nvidia-cdi-hook", "create-symlinks"}}},
+	}
+	withoutDisplay(edits)
+	assert.Equal(t, &cdispecs.ContainerEdits{DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/nvidia0"}}}, edits)
 }

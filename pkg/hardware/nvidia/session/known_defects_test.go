@@ -31,30 +31,35 @@ func TestKnownDefectWrongUUID(t *testing.T) {
 	}
 }
 
-func TestKnownDefectLeakedInstanceWhenComputeFails(t *testing.T) {
+func TestKnownDefectLeakedInstanceWhenItCannotBeFilled(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.Placement("1g.10gb", 6)
-	m.Fail("CreateComputeInstance", nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
-	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, nvml.ERROR_INSUFFICIENT_RESOURCES)
-	assert.Empty(t, m.Partitions(p.GPU), "the GPU instance is gone")
+	for _, call := range []string{"CreateComputeInstance", "GetComputeInstances"} {
+		m.Fail(call, nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
+		_, err := m.Create(t.Context(), p)
+		require.ErrorIs(t, err, nvml.ERROR_INSUFFICIENT_RESOURCES)
+		assert.Empty(t, m.Partitions(p.GPU), "the GPU instance is gone")
+	}
 	m.Made(p)
 }
 
 func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.Placement("1g.10gb", 6)
-	m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
-		{Call: "CreateComputeInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
-		{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)},
-	}})
-	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
-	assert.ErrorContains(t, err, "could not be removed again")
-	m.NoFaults()
-	live := m.Partitions(p.GPU)
-	require.Len(t, live, 1, "and an instance without compute instance is visible")
-	assert.False(t, live[0].Complete)
+	for _, call := range []string{"CreateComputeInstance", "GetComputeInstances"} {
+		m.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+			{Call: call, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Times: 1},
+			{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)},
+		}})
+		_, err := m.Create(t.Context(), p)
+		require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+		assert.ErrorContains(t, err, "could not be removed again")
+		m.NoFaults()
+		live := m.Partitions(p.GPU)
+		require.Len(t, live, 1, "and an instance without compute instance is visible")
+		assert.False(t, live[0].Complete)
+		require.NoError(t, m.Destroy(t.Context(), p))
+	}
 	m.Made(p)
 }
 
@@ -117,4 +122,9 @@ func TestDraDriverNvidiaGpuIssue1454FullComputeInstance(t *testing.T) {
 	m.Made(m.Placement("1g.20gb", 6))
 	require.Len(t, asked, 1)
 	assert.EqualValues(t, 30, asked[0].MultiprocessorCount)
+	m.Made(m.Placement("1g.20gb", 4))
+	require.Len(t, asked, 3)
+	assert.EqualValues(t, 18, asked[2].MultiprocessorCount, "where the full one is not supported")
+	_, err := m.Create(t.Context(), m.Placement("2g.20gb", 0))
+	assert.ErrorContains(t, err, "(2g.20gb) offers no compute instance with its 2 slices")
 }

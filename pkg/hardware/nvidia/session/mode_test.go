@@ -26,7 +26,7 @@ func TestWholeGPUSwitchesTheModeOff(t *testing.T) {
 }
 
 func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
-	m := simulated(t, "h100x8")
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return drawing{d} }))
 	p := m.Placement("1g.10gb", 6)
 	require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: p.GPU, PID: 11}))
 	require.NoError(t, nvdriver.AddProcess(m.Root, nvdriver.Process{GPU: p.GPU, PID: 7}))

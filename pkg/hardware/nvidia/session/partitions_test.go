@@ -181,19 +181,17 @@ func TestInstanceDividedBySomebodyElse(t *testing.T) {
 	p := m.Placement("2g.20gb", 0)
 	m.MIGOn()
 	gi := m.BareInstance(p)
-	for range 2 {
+	for n := 1; n <= 2; n++ {
 		kind, ret := gi.GetComputeInstanceProfileInfo(nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		require.Equal(t, nvml.SUCCESS, ret)
 		_, ret = gi.CreateComputeInstance(&kind)
 		require.Equal(t, nvml.SUCCESS, ret)
+		_, err := m.Create(t.Context(), p)
+		assert.ErrorContains(t, err, fmt.Sprintf("divided into %d compute instances by somebody else", n))
 	}
 	live := m.Partitions(p.GPU)
 	require.Len(t, live, 1)
 	assert.True(t, live[0].Complete, "programs can run in it")
-	_, err := m.Create(t.Context(), p)
-	assert.ErrorContains(t, err, "divided into 2 compute instances by somebody else")
-	assert.Len(t, m.Partitions(p.GPU), 1)
-
 	require.NoError(t, m.Destroy(t.Context(), p), "both go")
 	assert.Empty(t, m.Partitions(p.GPU))
 }
@@ -287,6 +285,18 @@ func TestInstanceOfAnUnknownProfile(t *testing.T) {
 	assert.True(t, live[0].Complete)
 }
 
+func TestEditsNeedAPartition(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.Placement("1g.10gb", 6)
+	_, err := m.Edits(t.Context(), p)
+	assert.ErrorContains(t, err, "the partition does not exist")
+
+	m.MIGOn()
+	m.BareInstance(p)
+	_, err = m.Edits(t.Context(), p)
+	assert.ErrorContains(t, err, "not complete")
+}
+
 func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	m := simulated(t, "l4x4")
 	whole := m.Whole()
@@ -296,4 +306,23 @@ func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	assert.Equal(t, whole.Name(), made.Name())
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
 	assert.ErrorContains(t, err, "does not know MIG")
+}
+
+// A driver that contradicts itself is not believed: there may be partitions.
+func TestDriverThatContradictsItself(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return withoutProfile{d, -1} }))
+	m.MIGOn()
+	_, err := m.Live(t.Context(), firstGPU)
+	assert.ErrorContains(t, err, "MIG mode is on, but the driver lists no profile")
+	m.Fail("GetMigMode", nvml.ERROR_NOT_SUPPORTED, 0)
+	_, err = m.Live(t.Context(), firstGPU)
+	assert.ErrorContains(t, err, "it has no MIG mode, and that up to 7 MIG devices are possible")
+}
+
+// A partition at another place than the one that was asked for is none, and goes.
+func TestPartitionThatIsMadeElsewhere(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return misplacing{d} }))
+	_, err := m.Create(t.Context(), m.Placement("1g.10gb", 6))
+	require.ErrorContains(t, err, "asked for slices 6+1, got gpu-0000-1b-00-0-mig-1g-10gb-5 with 5+1")
+	assert.Empty(t, m.Partitions(firstGPU))
 }

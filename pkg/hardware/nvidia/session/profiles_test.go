@@ -1,12 +1,14 @@
 package session
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
@@ -96,6 +98,49 @@ func TestNameTold(t *testing.T) {
 			})
 			require.ErrorIs(t, err, tt.err)
 			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// fields is a device with one field.
+type fields struct {
+	nvml.Device
+	ret, field nvml.Return
+	kind       nvml.ValueType
+}
+
+func (d fields) GetFieldValues(values []nvml.FieldValue) nvml.Return {
+	values[0].NvmlReturn, values[0].ValueType = uint32(d.field), uint32(d.kind)
+	binary.NativeEndian.PutUint64(values[0].Value[:], 1<<40+7)
+	return d.ret
+}
+
+// A field has the size of its type. Drivers have several codes for one that they do not know, and one for
+// a lost GPU.
+func TestFieldValue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		device fields
+		value  uint64
+		known  bool
+		err    error
+	}{
+		"8 bytes":         {fields{kind: nvml.VALUE_TYPE_UNSIGNED_LONG_LONG}, 1<<40 + 7, true, nil},
+		"long":            {fields{kind: nvml.VALUE_TYPE_UNSIGNED_LONG}, 1<<40 + 7, true, nil},
+		"4 bytes":         {fields{kind: nvml.VALUE_TYPE_UNSIGNED_INT}, 7, true, nil},
+		"no fields":       {fields{ret: nvml.ERROR_FUNCTION_NOT_FOUND}, 0, false, nil},
+		"no such field":   {fields{ret: nvml.ERROR_INVALID_ARGUMENT}, 0, false, nil},
+		"not of this GPU": {fields{field: nvml.ERROR_NOT_SUPPORTED}, 0, false, nil},
+		"lost":            {fields{field: nvml.ERROR_GPU_IS_LOST}, 0, false, gpu.ErrLost},
+		"failed":          {fields{ret: nvml.ERROR_UNKNOWN}, 0, false, nvml.ERROR_UNKNOWN},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := hardware.Through(t.Context(), hardware.NewGate("GPU", ""), func(task *hardware.Task) (struct{}, error) {
+				value, known, err := (&GPU{Task: &Task{Task: task}, Device: tt.device}).FieldValue(1)
+				assert.Equal(t, tt.value, value)
+				assert.Equal(t, tt.known, known)
+				return struct{}{}, err
+			})
+			require.ErrorIs(t, err, tt.err)
 		})
 	}
 }

@@ -238,10 +238,10 @@ func (s *Session) Release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer letIn() // who has waited goes on, or is told
 	if err := s.inPrivate(ctx, s.end); err != nil {
 		return fmt.Errorf("close NVML: %w", err)
 	}
 	s.released.Store(true)
-	letIn() // who has waited is told
 	return nil
 }

@@ -153,3 +153,33 @@ func TestOneResetAtATime(t *testing.T) {
 	require.NoError(t, m.Close(t.Context()))
 	assert.Equal(t, nvml.ERROR_UNINITIALIZED, m.Config.NVML.Shutdown(), "every Init had its Shutdown")
 }
+
+// unclosed is a library that may not close.
+type unclosed struct {
+	nvml.Interface
+	stays atomic.Bool
+}
+
+func (l *unclosed) Shutdown() nvml.Return {
+	if l.stays.Load() {
+		return nvml.ERROR_UNKNOWN
+	}
+	return l.Interface.Shutdown()
+}
+
+// While NVML does not close, no GPU is reset, the driver is not released, and calls go on.
+func TestNVMLThatDoesNotClose(t *testing.T) {
+	nvidiatest.InProcess(t)
+	library := &unclosed{}
+	m, smi := ampere(t, "a100-40x8-mig-off", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
+	m.RefuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	library.stays.Store(true)
+	err := m.SetMIG(t.Context(), ampere0, true, false)
+	require.ErrorIs(t, err, gpu.ErrNeedsReset)
+	assert.ErrorContains(t, err, "close NVML: ")
+	assert.Empty(t, smi.Ran)
+	require.ErrorContains(t, m.Release(t.Context()), "close NVML: ")
+	m.RequireMIGOf(ampere0, gpu.MIGOff, gpu.MIGOff)
+	library.stays.Store(false)
+	require.NoError(t, m.Release(t.Context()))
+}

@@ -46,17 +46,31 @@ func (d lateDevice) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Retu
 	return device, ret
 }
 
-// withoutProfile is a GPU on which a profile is not known by number.
+// withoutProfile is a GPU on which a profile is not known by number, or none with a negative one.
 type withoutProfile struct {
 	nvml.Device
 	hidden int
 }
 
 func (d withoutProfile) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
-	if enum == d.hidden {
+	if enum == d.hidden || d.hidden < 0 {
 		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
 	return d.Device.GetGpuInstanceProfileInfo(enum)
+}
+
+// misplacing is a GPU that makes GPU instances one slice before their place.
+type misplacing struct{ nvml.Device }
+
+func (d misplacing) CreateGpuInstanceWithPlacement(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
+	return d.Device.CreateGpuInstanceWithPlacement(info, &nvml.GpuInstancePlacement{Start: at.Start - 1, Size: at.Size})
+}
+
+// drawing is a GPU whose processes compute and draw.
+type drawing struct{ nvml.Device }
+
+func (d drawing) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return d.GetComputeRunningProcesses()
 }
 
 // asymmetric is a GPU whose GPU instances take a small and a full compute
@@ -91,6 +105,9 @@ func (i asymmetricInstance) GetComputeInstanceProfileInfo(enum, engines int) (nv
 
 func (i asymmetricInstance) CreateComputeInstance(info *nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstance, nvml.Return) {
 	*i.asked = append(*i.asked, *info)
+	if len(*i.asked) > 1 && info.MultiprocessorCount == 30 {
+		return nil, nvml.ERROR_NOT_SUPPORTED // from the second partition on
+	}
 	return i.GpuInstance.CreateComputeInstance(info)
 }
 

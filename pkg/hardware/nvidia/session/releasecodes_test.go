@@ -1,4 +1,4 @@
-package nvidia
+package session_test
 
 import (
 	"errors"
@@ -17,25 +17,25 @@ import (
 // releaseCodes has the codes that nvml.h (CUDA 13.3) lists for each call of a release, other than
 // anyCall.
 var releaseCodes = map[string][]nvml.Return{
-	"DeviceGetHandleByPciBusId":                {invalid, notFound, nvml.ERROR_INSUFFICIENT_POWER, nvml.ERROR_NO_PERMISSION, nvml.ERROR_IRQ_ISSUE},
-	"DeviceGetMigMode":                         {invalid, notSupported},
-	"DeviceGetMaxMigDeviceCount":               {invalid},
-	"DeviceGetMigDeviceHandleByIndex":          {invalid, notSupported, notFound},
-	"DeviceGetGpuInstanceProfileInfo":          {invalid, notSupported, nvml.ERROR_NO_PERMISSION},
-	"DeviceGetGpuInstances":                    {invalid, notSupported, nvml.ERROR_NO_PERMISSION},
-	"DeviceGetGpuInstanceById":                 {invalid, notSupported, nvml.ERROR_NO_PERMISSION, notFound},
-	"GpuInstanceGetInfo":                       {invalid, nvml.ERROR_NO_PERMISSION},
-	"GpuInstanceGetComputeInstanceProfileInfo": {invalid, notSupported, nvml.ERROR_NO_PERMISSION},
-	"GpuInstanceGetComputeInstances":           {invalid, notSupported, nvml.ERROR_NO_PERMISSION},
-	"ComputeInstanceGetInfo":                   {invalid, nvml.ERROR_NO_PERMISSION},
-	"ComputeInstanceDestroy":                   {invalid, nvml.ERROR_NO_PERMISSION, inUse},
-	"GpuInstanceDestroy":                       {invalid, notSupported, nvml.ERROR_NO_PERMISSION, inUse},
-	"DeviceGetComputeRunningProcesses":         {invalid, notSupported, nvml.ERROR_NO_PERMISSION, nvml.ERROR_INSUFFICIENT_SIZE},
+	"DeviceGetHandleByPciBusId":                {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_FOUND, nvml.ERROR_INSUFFICIENT_POWER, nvml.ERROR_NO_PERMISSION, nvml.ERROR_IRQ_ISSUE},
+	"DeviceGetMigMode":                         {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED},
+	"DeviceGetMaxMigDeviceCount":               {nvml.ERROR_INVALID_ARGUMENT},
+	"DeviceGetMigDeviceHandleByIndex":          {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_FOUND},
+	"DeviceGetGpuInstanceProfileInfo":          {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION},
+	"DeviceGetGpuInstances":                    {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION},
+	"DeviceGetGpuInstanceById":                 {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION, nvml.ERROR_NOT_FOUND},
+	"GpuInstanceGetInfo":                       {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NO_PERMISSION},
+	"GpuInstanceGetComputeInstanceProfileInfo": {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION},
+	"GpuInstanceGetComputeInstances":           {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION},
+	"ComputeInstanceGetInfo":                   {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NO_PERMISSION},
+	"ComputeInstanceDestroy":                   {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NO_PERMISSION, nvml.ERROR_IN_USE},
+	"GpuInstanceDestroy":                       {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION, nvml.ERROR_IN_USE},
+	"DeviceGetComputeRunningProcesses":         {nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NO_PERMISSION, nvml.ERROR_INSUFFICIENT_SIZE},
 }
 
 // anyCall are codes that every call may answer: those that nvml.h lists for all, and those of a GPU
 // that fails.
-var anyCall = []nvml.Return{uninitialized, unknown, isLost, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_TIMEOUT}
+var anyCall = []nvml.Return{nvml.ERROR_UNINITIALIZED, nvml.ERROR_UNKNOWN, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_TIMEOUT}
 
 // Whatever one call of a release answers, a partition that exists does not pass for gone: it is
 // destroyed, or there is an error, of which the claim keeps a record. Processes are named where

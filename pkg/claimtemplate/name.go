@@ -112,7 +112,7 @@ func (r *Request) check() error {
 		value int64
 		most  int64
 	}{{"fraction", r.Fraction, gpu.WholeFraction}, {"memory", r.Memory, MostMemory}, {"limit", r.Limit, MostMemory}, {"compute", r.Compute, gpu.WholeCompute}} {
-		if n.value < 0 || n.value > n.most {
+		if n.value > n.most {
 			return fmt.Errorf("%s is %d, and it must be from 1 to %d", n.what, n.value, n.most)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -87,6 +88,35 @@ func TestWhatTheSchedulerAllocates(t *testing.T) {
 				assert.Len(t, gpus, test.devices)
 			}
 		})
+	}
+}
+
+// The template of a name has what the name says, and no more.
+func TestSpec(t *testing.T) {
+	for name, want := range map[string]string{
+		"tranche-amd-gpu-x2":   `{requests: [{name: gpu, exactly: {allocationMode: ExactCount, count: 2, deviceClassName: gpu-amd.tranche.dev}}]}`,
+		"tranche-fraction-500": `{requests: [{name: gpu, exactly: {allocationMode: ExactCount, capacity: {requests: {fraction: 500m}}, count: 1, deviceClassName: gpu-fraction-share-nvidia.tranche.dev}}]}`,
+		"tranche-memory-1mi":   `{requests: [{name: gpu, exactly: {allocationMode: ExactCount, capacity: {requests: {memory: 1Mi}}, count: 1, deviceClassName: gpu-memory-share-nvidia.tranche.dev}}]}`,
+		"tranche-memory-4096mi-limit-8192mi-compute-30-x2.type-h100.type-l4.notuuid-gpu-0": `
+config: [{opaque: {driver: gpu.tranche.dev, parameters: {apiVersion: tranche.dev/v1beta1, kind: ShareConfig, memoryLimit: 8Gi}}}]
+constraints: [{distinctAttribute: gpu.tranche.dev/uuid, requests: [gpu]}]
+requests:
+- name: gpu
+  exactly:
+    allocationMode: ExactCount
+    capacity: {requests: {computePercent: "30", memory: 4Gi}}
+    count: 2
+    deviceClassName: gpu-memory-share-nvidia.tranche.dev
+    selectors:
+    - cel: {expression: '"productName" in device.attributes["gpu.tranche.dev"] && device.attributes["gpu.tranche.dev"].productName.matches("(?i)(h100|l4)")'}
+    - cel: {expression: '!("uuid" in device.attributes["gpu.tranche.dev"] && device.attributes["gpu.tranche.dev"].uuid.matches("(?i)^(gpu[ _-]0)$"))'}
+`,
+	} {
+		r, err := Parse(name)
+		require.NoError(t, err)
+		got, err := yaml.Marshal(r.Spec().Devices)
+		require.NoError(t, err)
+		assert.YAMLEq(t, want, string(got), name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package why_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -54,11 +55,14 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		age, free time.Duration
 		want      why.State
+		reason    string
 	}{
-		"young": {age: 59 * time.Minute, want: why.NoRoom},
-		"old":   {age: 61 * time.Minute, want: why.Unknown},
-		"over":  {age: 20 * time.Minute, free: 10 * time.Minute, want: why.Unknown},
-		"again": {age: 20 * time.Minute, free: 30 * time.Minute, want: why.NoRoom},
+		"young, a claim":  {age: 59 * time.Minute, want: why.NoRoom, reason: names.EventClaimNotCreated},
+		"young, no class": {age: 59 * time.Minute, want: why.NoRoom, reason: names.EventRequestInvalid},
+		"young":           {age: 59 * time.Minute, want: why.NoRoom},
+		"old":             {age: 61 * time.Minute, want: why.Unknown},
+		"over":            {age: 20 * time.Minute, free: 10 * time.Minute, want: why.Unknown},
+		"again":           {age: 20 * time.Minute, free: 30 * time.Minute, want: why.NoRoom},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
@@ -69,7 +73,14 @@ func TestOldEventsAreNoAnswer(t *testing.T) {
 				e.InvolvedObject.UID, e.LastTimestamp = w.In.Pod.UID, metav1.NewTime(pending.Now.Add(-age))
 				w.In.Events = append(w.In.Events, e)
 			}
-			say(names.EventDevicesHeld, test.age)
+			say(cmp.Or(test.reason, names.EventDevicesHeld), test.age)
+			for _, change := range []func(*corev1.Event){ // these are about something else
+				func(e *corev1.Event) { e.InvolvedObject.Kind = "ResourceClaim" }, func(e *corev1.Event) { e.InvolvedObject.Name = "other" },
+				func(e *corev1.Event) { e.InvolvedObject.UID = "before" }, func(e *corev1.Event) { e.ReportingController = "kubelet" }, func(e *corev1.Event) { e.Reason = "Other" },
+			} {
+				say(names.EventDevicesFree, 0)
+				change(&w.In.Events[len(w.In.Events)-1])
+			}
 			if test.free > 0 {
 				say(names.EventDevicesFree, test.free)
 			}

@@ -238,12 +238,15 @@ var answers = []struct {
 		w.Placed("node-a").Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "load", State: corev1.ContainerState{
 			Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container"},
 		}}}
-		fails(&w.In.Pod.Status.InitContainerStatuses[0], 2)
+		fails(&w.In.Pod.Status.InitContainerStatuses[0], 1)
+	}},
+	{"a program that ends", small, func(w *pending.World) {
+		runs(w).Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
 	}},
 	{"configuration for another driver", small, func(w *pending.World) {
 		w.Claim().Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.nvidia.com"},
-		}}}
+		}}, {}}
 		runs(w)
 	}},
 }

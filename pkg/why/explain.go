@@ -176,7 +176,7 @@ func (e *Explanation) terminating(in *Input, pluginGone bool) {
 		e.Summary += fmt.Sprintf("; it holds no GPU, so it waits for something else on %s.", pod.Spec.NodeName)
 	}
 	over := in.Now.Sub(pod.DeletionTimestamp.Time)
-	if over > 0 && !in.Now.IsZero() {
+	if over > 0 {
 		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", duration.HumanDuration(over))
 	} else {
 		e.Summary += " Its grace period has not ended."

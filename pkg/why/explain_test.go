@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
@@ -30,8 +31,19 @@ func TestScheduled(t *testing.T) {
 		return w
 	}
 	for name, change := range map[string]func(*pending.World, *corev1.Pod){
-		"running": func(_ *pending.World, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning },
-		"running-sick": func(_ *pending.World, p *corev1.Pod) {
+		"running": func(w *pending.World, p *corev1.Pod) {
+			w.Hold("node-a", "team-b", "train", pending.Small, 1)
+			p.Status.Phase = corev1.PodRunning
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "load", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "not-needed", ResourceClaimTemplateName: new("pod")})
+			p.Spec.Containers[0].Resources.Claims = append(p.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: "not-needed"})
+			p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: "not-needed"})
+		},
+		"running-sick": func(w *pending.World, p *corev1.Pod) {
+			held := w.Claim().Status.Allocation.Devices.Results[0]
+			for i := range w.In.Slices { // the profile of the GPU has changed
+				w.In.Slices[i].Spec.Devices = slices.DeleteFunc(w.In.Slices[i].Spec.Devices, func(d resourceapi.Device) bool { return d.Name == held.Device })
+			}
 			p.Status.Phase = corev1.PodRunning
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []corev1.ResourceStatus{
 				{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: corev1.ResourceHealthStatusUnhealthy}}},
@@ -48,10 +60,27 @@ func TestScheduled(t *testing.T) {
 				{Driver: held.Driver, Pool: held.Pool, Device: "another", Conditions: conditions("another device of the node")},
 				{Driver: held.Driver, Pool: held.Pool, Device: held.Device, Conditions: conditions("the daemon of MPS has ended")},
 			}
+			event := func(reason, by string, change func(*corev1.Event)) {
+				e := pending.Warning("Pod", "pod", reason, by, reason+" by "+by)
+				change(&e)
+				w.In.Events = append(w.In.Events, e)
+			}
+			at := func(ago time.Duration) metav1.Time { return metav1.NewTime(pending.Now.Add(-ago)) }
+			event(names.EventShareLimitFailed, names.DriverName, func(e *corev1.Event) {
+				e.Series = &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(pending.Now.Add(-10 * time.Second))}
+			})
+			event("Unhealthy", "kubelet", func(e *corev1.Event) { e.LastTimestamp = at(time.Hour) })
+			event("Unhealthy", "", func(e *corev1.Event) {
+				e.LastTimestamp, e.Source.Component, e.Count = metav1.Time{}, "kubelet", 0
+				e.EventTime = metav1.NewMicroTime(pending.Now.Add(-20 * time.Second))
+			})
+			event(names.EventAnnotationIgnored, names.ControllerName, func(e *corev1.Event) { e.LastTimestamp, e.CreationTimestamp = metav1.Time{}, at(-time.Second) })
+			event("Stale", "kubelet", func(e *corev1.Event) { e.InvolvedObject.UID, e.LastTimestamp = "uid-before", at(0) })
+			event("Fourth", "kubelet", func(e *corev1.Event) { e.InvolvedObject.UID = p.UID })
 		},
-		"finished": func(w *pending.World, p *corev1.Pod) {
-			p.Status.Phase = corev1.PodSucceeded
-			w.Claim().Status.Allocation = nil
+		"finished": func(_ *pending.World, p *corev1.Pod) {
+			p.Status.Phase, p.Status.Message, p.DeletionTimestamp = corev1.PodFailed, "The node was low on memory.", &metav1.Time{Time: pending.Now}
+			p.Spec.Containers[0].Resources.Claims = nil
 		},
 		"prepare-fails": func(w *pending.World, _ *corev1.Pod) {
 			w.In.Events = []corev1.Event{
@@ -60,13 +89,21 @@ func TestScheduled(t *testing.T) {
 				pending.Warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
 			}
 		},
-		"starting": func(*pending.World, *corev1.Pod) {},
+		"starting": func(_ *pending.World, p *corev1.Pod) {
+			waits := func(reason string) []corev1.ContainerStatus {
+				return []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+			}
+			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = waits("ContainerCreating"), waits("PodInitializing")
+		},
 		"image-missing": func(_ *pending.World, p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "nope"`},
 			}}}
 		},
-		"stopping": func(_ *pending.World, p *corev1.Pod) {
+		"stopping": func(w *pending.World, p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Claims = nil
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedKillPod", "kubelet", "timeout")}
+			w.In.Events[0].LastTimestamp = metav1.Time{}
 			p.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(20 * time.Second)}
 		},
 		"finished-held": func(_ *pending.World, p *corev1.Pod) {
@@ -122,12 +159,21 @@ func TestAbsent(t *testing.T) {
 	in.Events = []corev1.Event{
 		pending.Warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
 		pending.Warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
+		pending.Warning("Job", "nightly", "BackoffLimitExceeded", "job-controller", "another reason"),
 	}
 	requireText(t, "absent-quota", why.ExplainAbsence(in))
+
+	in.Events = append(in.Events, pending.Warning("ReplicaSet", "web-5f", "FailedCreate", "replicaset-controller", "forbidden"))
+	for name, said := range map[string][]int{"nightly-bzf25": {1, 1}, "night": {0, 1}, "web": {1, 1}, "web-5f": {1, 1}, "nightly": {1, 2}} {
+		e := why.ExplainAbsence(why.AbsentInput{Namespace: "team-a", Name: name, Events: in.Events})
+		assert.Equal(t, said, []int{len(e.Quotes), len(e.Remedies)}, name)
+	}
 
 	in.Events = nil
 	in.Pods = []corev1.Pod{*pending.PodNamed("nightly-1"), *pending.PodNamed("nightlife"), *pending.PodNamed("nightly-0")}
 	requireText(t, "absent-others", why.ExplainAbsence(in))
+	in.Pods = in.Pods[:1]
+	assert.Equal(t, []fit.Remedy{{Text: "ask about one of its pods: nightly-1"}}, why.ExplainAbsence(in).Remedies)
 }
 
 // TestManyNodes: the likeliest are explained, the others counted.

@@ -207,7 +207,7 @@ func kueueQuotes(w *Workload, now time.Time) []Quote {
 	}
 	q := Quote{Who: "Kueue about the workload " + w.Name, Object: corev1.ObjectReference{Kind: "Workload", Namespace: w.Namespace, Name: w.Name}, Reason: said.Reason, Message: said.Message}
 	for _, c := range w.Status.Conditions {
-		if c.Message == said.Message && meta.IsStatusConditionPresentAndEqual(w.Status.Conditions, c.Type, c.Status) {
+		if c.Message == said.Message {
 			q.at(now, c.LastTransitionTime.Time)
 		}
 	}

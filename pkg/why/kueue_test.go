@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -52,6 +53,7 @@ func TestWorkloadOfPod(t *testing.T) {
 	all := []Workload{
 		owned("first", "job", 3*time.Hour, metav1.Condition{Type: "Finished", Status: metav1.ConditionTrue}),
 		owned("second", "job", 2*time.Hour), owned("third", "job", time.Hour), owned("of-the-set", "set", time.Hour), owned("of-the-pod", "pod", time.Hour),
+		owned("done", "job", 0, metav1.Condition{Type: "Finished", Status: metav1.ConditionTrue}),
 	}
 	pod := func(uid, job, named string) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -71,6 +73,7 @@ func TestWorkloadOf(t *testing.T) {
 	all := []Workload{{}, {ObjectMeta: metav1.ObjectMeta{Name: "w", OwnerReferences: []metav1.OwnerReference{{UID: "a"}, {UID: "b"}}}}}
 	assert.Nil(t, workloadOf(all, "c"))
 	assert.Equal(t, "w", workloadOf(all, "b").Name)
-	assert.True(t, isKueueGate("kueue.x-k8s.io/topology"))
-	assert.False(t, isKueueGate("example.com/kueue"))
+	gates := []corev1.PodSchedulingGate{{Name: "example.com/kueue"}, {Name: "kueue.x-k8s.io/topology"}}
+	assert.True(t, WaitsForKueue(&corev1.Pod{Spec: corev1.PodSpec{SchedulingGates: gates}}))
+	assert.False(t, WaitsForKueue(&corev1.Pod{Spec: corev1.PodSpec{SchedulingGates: gates[:1]}}))
 }

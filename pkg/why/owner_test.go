@@ -11,7 +11,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -66,7 +65,7 @@ func pods(by string, changes ...change) (out []corev1.Pod) {
 func job(changes ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: named("nightly"), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](3)}}
 	j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{"nvidia.com/mig-2g.20gb": resource.MustParse("1"), "cpu": resource.MustParse("2")},
+		Requests: resources("nvidia.com/mig-2g.20gb", "1", "cpu", "2"), Limits: resources("cpu", "3"),
 	}}}
 	for _, f := range changes {
 		f(j)
@@ -136,13 +135,19 @@ func controlled(j *batchv1.Job) {
 }
 
 func TestExplain(t *testing.T) {
+	// There is room for one more pod, and more memory is used than allowed, of which the pods request none.
 	quotaFull := []corev1.ResourceQuota{{ObjectMeta: named("gpus"), Status: corev1.ResourceQuotaStatus{
-		Hard: corev1.ResourceList{"requests.nvidia.com/mig-2g.20gb": resource.MustParse("1")},
-		Used: corev1.ResourceList{"requests.nvidia.com/mig-2g.20gb": resource.MustParse("1")},
+		Hard: resources("requests.nvidia.com/mig-2g.20gb", "1", "pods", "2", "memory", "1Gi"),
+		Used: resources("requests.nvidia.com/mig-2g.20gb", "1", "pods", "1", "memory", "2Gi"),
+	}}, {ObjectMeta: named("all"), Status: corev1.ResourceQuotaStatus{
+		Hard: resources("count/pods", "1", "cpu", "3", "requests.cpu", "3", "limits.cpu", "3"), Used: resources("count/pods", "1", "cpu", "2", "requests.cpu", "2", "limits.cpu", "1"),
 	}}}
-	scoped := quotaFull[0].DeepCopy()
-	scoped.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
+	scoped := []corev1.ResourceQuota{*quotaFull[0].DeepCopy(), *quotaFull[1].DeepCopy()}
+	scoped[0].Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
+	scoped[1].Spec.ScopeSelector = &corev1.ScopeSelector{}
 	ofSet := batchv1.Job{ObjectMeta: owned(named("big-0"), "big"), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](2)}}
+	idle := []batchv1.Job{*job(condition(batchv1.JobComplete)), *job(suspended), {ObjectMeta: owned(named("small-0"), "small")}}
+	idle[0].OwnerReferences, idle[1].OwnerReferences = ofSet.OwnerReferences, ofSet.OwnerReferences
 	got := map[string]*why.OwnerExplanation{}
 	for name, in := range map[string]why.OwnerInput{
 		"suspended":                  {Job: job(suspended)},
@@ -153,23 +158,31 @@ func TestExplain(t *testing.T) {
 		"kueue resumes":              {Job: job(suspended, queued), Workloads: workload("nightly", said("Admitted", "True", "Admitted", ""))},
 		"kueue has no workload":      {Job: job(suspended, queued), Workloads: []why.Workload{}},
 		"suspended by another":       {Job: job(suspended, queued, controlled), Unread: hidden},
+		"suspended by an operator":   {Job: job(suspended, controlled, func(j *batchv1.Job) { j.OwnerReferences[0].Kind = "MPIJob" })},
 		"suspended, kueue is hidden": {Job: job(suspended), Unread: hidden},
 		"kueue is hidden":            {Job: job(suspended, queued), Unread: []text.Unread{why.Denied(why.ResourceWorkloads, "team-a")}},
 		"complete":                   {Job: job(condition(batchv1.JobComplete))},
 		"has failed":                 {Job: job(condition(batchv1.JobFailed))},
 		"is deleted":                 {Job: job(func(j *batchv1.Job) { j.DeletionTimestamp = &metav1.Time{Time: pending.Now} })},
 		"wants none":                 {Job: job(func(j *batchv1.Job) { j.Spec.Parallelism = ptr.To[int32](0) })},
-		"a quota refuses":            {Job: job(), Pods: pods("nightly", running), Events: failed("Job", "nightly", "exceeded quota"), Quotas: quotaFull},
-		"a quota for others":         {Job: job(), Events: failed("Job", "nightly", "exceeded quota"), Quotas: []corev1.ResourceQuota{*scoped}},
+		"a quota refuses":            {Job: job(), Pods: pods("nightly", running, leaving), Events: failed("Job", "nightly", "exceeded quota"), Quotas: quotaFull},
+		"a quota for others":         {Job: job(), Events: failed("Job", "nightly", "exceeded quota"), Quotas: scoped},
 		"refused once":               {Job: job(), Pods: pods("nightly", running, running, running), Events: failed("Job", "nightly", "exceeded quota")},
-		"no pods":                    {Job: job(), Pods: pods("other", running)},
-		"no pods and no events":      {Job: job(), Unread: []text.Unread{why.Denied(why.ResourceEvents, "team-a")}},
-		"pods are hidden":            {Job: job(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}},
-		"pods wait":                  {Job: job(), Pods: pods("nightly", nil, running, gated, starting, notReady, leaving, ended)},
-		"the last of a job":          {Job: job(func(j *batchv1.Job) { j.Spec.Completions, j.Status.Succeeded = ptr.To[int32](5), 4 }), Pods: pods("nightly", running, ended)},
+		"no pods": func() why.OwnerInput {
+			in := why.OwnerInput{Job: job(), Pods: pods("other", running), Events: failed("Job", "nightly", "backoff")}
+			in.Events[0].Reason = "Other"
+			return in
+		}(),
+		"no pods and no events": {Job: job(), Unread: []text.Unread{why.Denied(why.ResourceEvents, "team-a")}},
+		"pods are hidden":       {Job: job(), Events: failed("Job", "nightly", "exceeded quota"), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}},
+		"pods wait":             {Job: job(), Pods: pods("nightly", nil, running, gated, starting, notReady, leaving, ended)},
+		"the last of a job": {Job: job(condition(batchv1.JobFailed), func(j *batchv1.Job) {
+			j.Spec.Completions, j.Status.Succeeded, j.Status.Conditions[0].Status = ptr.To[int32](5), 4, corev1.ConditionFalse
+		}), Pods: pods("nightly", running, ended)},
 		"deployment": func() why.OwnerInput {
 			in := deployment(2)
 			in.Pods = append(pods("web-1", nil, nil), pods("other-1", nil)...)
+			in.Pods[0].CreationTimestamp = metav1.NewTime(pending.Now)
 			return in
 		}(),
 		"deployment is refused": func() why.OwnerInput {
@@ -185,11 +198,15 @@ func TestExplain(t *testing.T) {
 			in.Pods[0].OwnerReferences[0].Kind = why.KindReplicaSet
 			return in
 		}(),
-		"stateful set": {StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)}}, Pods: pods("db", nil)},
+		"stateful set": {StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2)}}, Pods: pods("db", nil)},
 		"parallel stateful set": {StatefulSet: &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To[int32](2), PodManagementPolicy: appsv1.ParallelPodManagement}}, Pods: pods("db", nil)},
-		"replica set":             {ReplicaSet: &appsv1.ReplicaSet{ObjectMeta: named("web-1")}, Pods: pods("web-1", running)},
-		"job set":                 func() why.OwnerInput { in := jobSet(false, ofSet); in.Pods = pods("big-0", running, nil); return in }(),
+		"replica set": {ReplicaSet: &appsv1.ReplicaSet{ObjectMeta: named("web-1")}, Pods: pods("web-1", running)},
+		"job set": func() why.OwnerInput {
+			in := jobSet(false, append(idle, ofSet)...)
+			in.Pods = pods("big-0", running, nil)
+			return in
+		}(),
 		"job set is suspended":    jobSet(true),
 		"job set waits for kueue": func() why.OwnerInput { in := jobSet(true); in.Workloads = workload("big"); return in }(),
 		"job set without jobs":    jobSet(false),
@@ -233,7 +250,8 @@ func TestClaims(t *testing.T) {
 	fromTemplate[0].Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "a", ResourceClaimName: ptr.To("gpu")}}
 	got := map[string]*why.OwnerExplanation{}
 	for name, in := range map[string]why.OwnerInput{
-		"unused":        {Claim: claim()},
+		"unused":        {Claim: claim(), Pods: pods("other", nil)},
+		"of a pod":      {Claim: claim(func(c *resourceapi.ResourceClaim) { c.ObjectMeta = owned(c.ObjectMeta, "other-0") }), Pods: pods("other", nil)},
 		"waits":         {Claim: claim(), Pods: user},
 		"of a template": {Claim: claim(), Pods: fromTemplate},
 		"pods hidden":   {Claim: claim(), Unread: []text.Unread{why.Denied(why.ResourcePods, "team-a")}},

@@ -221,7 +221,7 @@ func latestAnswer(in *Input) *corev1.Event {
 			latest = e
 		}
 	}
-	if latest == nil || !isAnswer(latest.Reason) || !in.Now.IsZero() && in.Now.Sub(last(*latest)) > stale {
+	if latest == nil || !isAnswer(latest.Reason) || in.Now.Sub(last(*latest)) > stale {
 		return nil
 	}
 	return latest

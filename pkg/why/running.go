@@ -56,7 +56,7 @@ func (e *Explanation) container(in *Input, s corev1.ContainerStatus) (out []stri
 		}
 	}
 	ended := s.State.Terminated
-	if ended == nil && s.State.Waiting == nil && s.State.Running != nil && in.Now.Sub(s.State.Running.StartedAt.Time) > restarts {
+	if r := s.State.Running; r != nil && in.Now.Sub(r.StartedAt.Time) > restarts {
 		return out // it has recovered
 	}
 	if w := s.State.Waiting; w != nil {

@@ -166,6 +166,7 @@ func TestSituations(t *testing.T) {
 		"being-placed": func(t *testing.T) *pending.World {
 			w := asks(t)
 			w.In.Pod.Status.NominatedNodeName, w.In.Pod.Status.Conditions = "node-a", nil
+			w.In.Events = []corev1.Event{{Reason: "Preempted", Related: &corev1.ObjectReference{UID: "uid-other"}}, {Reason: "Other", Related: &corev1.ObjectReference{UID: "uid-pod"}}, {Reason: "Preempted"}}
 			return w
 		},
 		"preempting-for-it": func(t *testing.T) *pending.World {
@@ -189,6 +190,7 @@ func TestSituations(t *testing.T) {
 		"gate-unknown": func(t *testing.T) *pending.World {
 			w := asks(t)
 			w.In.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/approval"}}
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "NotApproved", "approver.example.com", "ask somebody")}
 			return w
 		},
 		"kueue-pending": func(t *testing.T) *pending.World {
@@ -232,6 +234,7 @@ func TestSituations(t *testing.T) {
 		"templates-hidden": func(t *testing.T) *pending.World {
 			w := asks(t)
 			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses, w.In.Templates = nil, nil, nil
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "exceeded quota: gpus")}
 			w.Hide(why.ResourceTemplates)
 			return w
 		},
@@ -258,8 +261,11 @@ func TestSituations(t *testing.T) {
 		},
 		"quota-of-claims": func(t *testing.T) *pending.World {
 			w := asks(t)
-			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses = nil, nil
-			w.In.Templates[0].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{pending.Request("gpu", pending.Small)}
+			w.In.Claims, w.In.Pod.Status.ResourceClaimStatuses = []resourceapi.ResourceClaim{*pending.ClaimOf("team-a", "shared")}, nil
+			w.In.Pod.Spec.ResourceClaims = append(w.In.Pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "more", ResourceClaimTemplateName: new("pod")},
+				corev1.PodResourceClaim{Name: "shared", ResourceClaimName: new("shared")})
+			w.In.Templates = append([]resourceapi.ResourceClaimTemplate{{}}, w.In.Templates...)
+			w.In.Templates[1].Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{pending.Request("gpu", pending.Small)}
 			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "exceeded quota: gpus")}
 			w.In.Quotas = []corev1.ResourceQuota{
 				{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Status: corev1.ResourceQuotaStatus{
@@ -364,11 +370,16 @@ func TestScheduledWithoutRights(t *testing.T) {
 	e = w.Explain()
 	assert.Equal(t, why.Starting, e.State)
 	assert.Contains(t, e.Summary, "Without its events it cannot be determined whether anything prevents that.")
+	assert.Len(t, e.Remedies, 1)
 	require.Len(t, e.Unread, 1)
 	assert.Equal(t, []string{"events", "team-a"}, []string{e.Unread[0].Resource, e.Unread[0].Namespace})
 
 	w.In.Claims = nil
+	assert.Contains(t, w.Explain().Summary, "But the claim pod-gpu-x7k2p does not exist")
 	w.Hide(why.ResourceOwnClaims)
+	assert.NotContains(t, w.Explain().Summary, "But")
 	pod.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(20 * time.Second)}
 	assert.Contains(t, w.Explain().Summary, "without its claims it cannot be determined whether it holds a GPU")
+	pod.DeletionTimestamp = &metav1.Time{Time: pending.Now.Add(-7 * time.Minute)}
+	assert.Contains(t, w.Explain().Remedies[0].Text, "(of the pod that this command lists):")
 }

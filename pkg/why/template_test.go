@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/pending"
 )
 
 // Why the controller has not created the template that a pod names.
@@ -47,7 +48,8 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 			w.In.Templates = []resourceapi.ResourceClaimTemplate{}
 			pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To(test.template)
 			w.In.Namespace, w.In.Translated = test.namespace, test.translated
-			w.In.Events = []corev1.Event{{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}}}
+			w.In.Events = []corev1.Event{{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "other", UID: "other"}},
+				{Reason: "Other", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
 			if test.event {
 				w.In.Events = append(w.In.Events, corev1.Event{Reason: names.EventTooManyAmounts, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}})
 			}
@@ -58,4 +60,27 @@ func TestTemplateThatTheControllerWouldCreate(t *testing.T) {
 			assert.Len(t, e.Remedies, 1)
 		})
 	}
+}
+
+// What pods of other projects ask for, and names of templates that the controller creates, depend on the chart's
+// translation.
+func TestDependsOnTranslation(t *testing.T) {
+	pod := pending.PodNamed("pod")
+	there := []resourceapi.ResourceClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "tranche-gpu"}}}
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{ResourceClaimName: ptr.To("own")}, {ResourceClaimTemplateName: ptr.To("own")}, {ResourceClaimTemplateName: ptr.To("tranche-gpu")}}
+	assert.False(t, why.DependsOnTranslation(pod, there))
+	assert.False(t, why.DependsOnTranslation(pod, nil), "which templates there are is not known")
+	half := corev1.PodResourceClaim{ResourceClaimTemplateName: ptr.To("tranche-fraction-500")}
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, half, half)
+	assert.True(t, why.DependsOnTranslation(pod, there))
+	assert.Equal(t, []string{"tranche-fraction-500"}, why.MissingTemplates(pod, there))
+	for _, resource := range []string{"nvidia.com/gpumem", "amd.com/gpucores"} {
+		pod = pending.PodNamed("pod")
+		pod.Spec.Containers[0].Resources.Requests = resources("cpu", "1", resource, "1")
+		assert.True(t, why.DependsOnTranslation(pod, there))
+	}
+	pod = pending.PodNamed("pod")
+	assert.False(t, why.DependsOnTranslation(pod, there))
+	pod.Annotations = map[string]string{"gpu-fraction": "0.5"}
+	assert.True(t, why.DependsOnTranslation(pod, there))
 }

@@ -75,6 +75,7 @@ func TestUnscheduled(t *testing.T) {
 			w.In.NodeEvents = []corev1.Event{
 				pending.Warning("Node", "node-a", "OtherSystem", "gpu.tranche.dev", "Tranche does not offer the NVIDIA GPUs of this node, because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false); to publish them in spite of that, set ignoreOtherSystems=true in the chart"),
 				pending.Warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),
+				pending.Warning("Node", "node-b", "OtherSystem", "gpu.tranche.dev", "another node"),
 			}
 			w.Pod(pending.Request("gpu", pending.Small))
 			return w
@@ -116,6 +117,13 @@ func TestUnscheduled(t *testing.T) {
 			w := newWorld(t).TwoNodes()
 			w.Pod(pending.Request("gpu", pending.Small)).Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti")}
 			w.Refused("0/2 nodes are available: 1 Insufficient cpu, 1 cannot allocate all claims.")
+			w.In.Pod.Spec.SchedulerName = "kai-scheduler" // it has reported something
+			w.In.Pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(pending.Now.Add(-time.Hour))
+			for i, ago := range []time.Duration{time.Minute, 2 * time.Hour, 0} { // the second is about an earlier condition
+				e := pending.Warning("Pod", []string{"pod", "pod", "other"}[i], "FailedScheduling", "default-scheduler", "")
+				e.Count, e.LastTimestamp = int32(5+i), metav1.NewTime(pending.Now.Add(-ago))
+				w.In.Events = append(w.In.Events, e)
+			}
 			return w
 		},
 		"room-but-anti-affinity": func(t *testing.T) *pending.World {
@@ -124,6 +132,7 @@ func TestUnscheduled(t *testing.T) {
 				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
 			}}
 			w.Refused("0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 cannot allocate all claims.")
+			w.In.Pod.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "another"}}, w.In.Pod.Status.Conditions...)
 			return w
 		},
 		"room-but-volumes-and-topology": func(t *testing.T) *pending.World {
@@ -174,6 +183,7 @@ func TestUnscheduled(t *testing.T) {
 			pod := w.Pod()
 			w.In.Claims, pod.Status.ResourceClaimStatuses = nil, nil
 			w.In.Templates = []resourceapi.ResourceClaimTemplate{}
+			w.In.Events = []corev1.Event{pending.Warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim", "not found")}
 			return w
 		},
 		"quota-for-claims": func(t *testing.T) *pending.World {
@@ -218,6 +228,7 @@ func TestUnscheduled(t *testing.T) {
 			w := newWorld(t)
 			w.In.Slices = []resourceapi.ResourceSlice{}
 			w.Pod(pending.Request("gpu", pending.Small))
+			w.Hide(why.ResourceGPUNodes)
 			return w
 		},
 		"gated": func(t *testing.T) *pending.World {
@@ -269,6 +280,9 @@ func TestNodeEvents(t *testing.T) {
 	assert.Empty(t, quoted(false, unhealthy, healthy), "it is over")
 	assert.Equal(t, []string{names.EventGPUUnhealthy}, quoted(true, unhealthy, healthy), "another GPU is healthy again")
 	assert.Equal(t, []string{names.EventGPUUnhealthy}, quoted(false, event(names.EventGPUUnhealthy, time.Second), healthy), "it came again")
+	elsewhere, byAnother := healthy, healthy
+	elsewhere.InvolvedObject.Name, byAnother.ReportingController = "node-b", "kubelet"
+	assert.Equal(t, []string{"Other", names.EventGPUUnhealthy}, quoted(false, unhealthy, elsewhere, byAnother, event("Other", 0)))
 	assert.Empty(t, quoted(true, event(names.EventHardwareUnusable, 2*time.Minute), event(names.EventDriverFound, time.Minute)))
 	assert.Empty(t, quoted(true, event(names.EventSharesNotLimited, time.Minute)), "a pod that waits does not need to know")
 }

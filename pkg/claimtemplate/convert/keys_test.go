@@ -111,7 +111,12 @@ func TestManyUUIDs(t *testing.T) {
 		assert.LessOrEqual(t, compiled.MaxCost, uint64(resourceapi.CELSelectorExpressionMaxCost))
 		assert.Equal(t, n, strings.Count(selectors[0].CEL.Expression, "03f69c50"))
 	}
-	_, err := Pods(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(200), 0, true), 0)
+	both := "metadata: {annotations: {nvidia.com/use-gpuuuid: '" + uuids(6) + "', amd.com/use-gpu-uuid: b}}\nspec: {containers: [{name: a, resources: {limits: {nvidia.com/gpumem: 1000, amd.com/gpumem: 1000}}}]}"
+	o, err := Pods([]byte(both), 0)
+	require.NoError(t, err)
+	require.Len(t, o.Templates, 2)
+	assert.Regexp(t, "^selected-memory-1000mi-[0-9a-f]{8} tranche-amd-memory-1000mi.uuid-b$", o.Templates[0].Name+" "+o.Templates[1].Name)
+	_, err = Pods(podWith(t, "annotations", "nvidia.com/use-gpuuuid", uuids(200), 0, true), 0)
 	require.ErrorContains(t, err, "the annotations of nvidia.com select more GPUs than a claim can: a selector has at most 10240 characters")
 	for value, want := range map[string]string{
 		strings.Repeat("z", 205):                 "at most 63",
@@ -121,7 +126,7 @@ func TestManyUUIDs(t *testing.T) {
 		_, err := Pods(podWith(t, "annotations", "nvidia.com/use-gputype", value, 0, true), 0)
 		require.ErrorContains(t, err, want)
 	}
-	o, err := Pods(podWith(t, "annotations", "nvidia.com/use-gputype", strings.Repeat(" ,", 150), 0, true), 0)
+	o, err = Pods(podWith(t, "annotations", "nvidia.com/use-gputype", strings.Repeat(" ,", 150), 0, true), 0)
 	require.NoError(t, err)
 	assert.Equal(t, "tranche-memory-1000mi", o.Templates[0].Name)
 }

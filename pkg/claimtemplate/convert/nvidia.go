@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,17 +33,22 @@ func Claims(kind string, text strict.Text) (*Object, error) {
 		return &Object{YAML: text.Data, Notes: []string{
 			"a ComputeDomain stays with NVIDIA's driver, whose chart serves it beside Tranche with resources.gpus.enabled=false: the object is unchanged"}}, nil
 	}
-	text, err := asV1(text)
+	read, err := asV1(text)
 	if err != nil {
 		return nil, err
 	}
+	convert := convertClass
 	switch kind {
 	case claimKind:
-		return convertClaim(text)
+		convert = convertClaim
 	case templateKind:
-		return convertTemplate(text)
+		convert = convertTemplate
 	}
-	return convertClass(text)
+	o, err := convert(read)
+	if o != nil && bytes.Equal(o.YAML, read.Data) {
+		o.YAML = text.Data // unchanged, in its version
+	}
+	return o, err
 }
 
 // asV1 returns the object in version v1 of the API. In older versions, requests have the fields of exactly

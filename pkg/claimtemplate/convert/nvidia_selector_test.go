@@ -46,6 +46,7 @@ var translated = map[string]string{
 	`device.attributes["gpu.nvidia.com"]["type"] == "gpu" || device.attributes[?"gpu.nvidia.com"].uuid.orValue("") == "GPU-1"`: ours + `type == "gpu" || ` + ours + `?uuid.orValue("") == "GPU-1"`,
 	`device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + theirs + `type == "gpu"`:                      `device.attributes["resource.kubernetes.io"].pcieRoot == "pci0000:64" && ` + ours + `type == "gpu"`,
 	`["A100", "H100"].exists(p, ` + theirs + `productName.contains(p))`:                                                        `["A100", "H100"].exists(p, ` + ours + `productName.contains(p))`,
+	`"mig" in {` + theirs + `type: 1} && {"a": ` + theirs + `type}["a"] == "mig"`:                                              `"mig" in {` + ours + `type: 1} && {"a": ` + ours + `type}["a"] == "mig"`,
 	`device.driver == "nic.example.com"`:                                                                                       `device.driver == "nic.example.com"`,
 }
 
@@ -72,13 +73,17 @@ func TestSelectorRefuses(t *testing.T) {
 		`cel.bind(d, device.attributes["gpu.nvidia.com"], d.type == "mig")`: `write device.attributes["gpu.nvidia.com"].NAME`,
 		`device.attributes["gpu.nvidia.com"]["ty" + "pe"] == "mig"`:         "reads attributes whose names are not literals",
 		`device == "gpu.nvidia.com"`:                                        "reads attributes in a way that is not translated",
+		`"vfio" == ` + theirs + `type`:                                      "type vfio: Tranche does not pass GPUs to virtual machines",
+		`x{y: ` + theirs + `brand} == 1`:                                    "attribute brand: select productName",
 		`"gpu.nvidia.com" ==`:                                               "is not valid CEL",
 	} {
 		got, err := translateSelector(expression, anyDevices)
 		require.ErrorContains(t, err, want, expression)
 		assert.Empty(t, got)
 	}
-	_, err := translateSelector(theirs+`uuid == "MIG-1"`, migDevices)
+	_, err := translateSelector(strings.Repeat(`device.capacity["gpu.nvidia.com"].memory.isLessThan(quantity("1")) || `, 140)+"true", anyDevices)
+	require.ErrorContains(t, err, "is longer than 10240 characters after the translation: shorten it")
+	_, err = translateSelector(theirs+`uuid == "MIG-1"`, migDevices)
 	require.ErrorContains(t, err, "have no UUID until then")
 }
 

@@ -49,6 +49,10 @@ func TestClaimsRefused(t *testing.T) {
 		"{requests: [{name: a, exactly: {deviceClassName: gpu.nvidia.com}}], constraints: [{matchAttribute: gpu.nvidia.com/partition2}]}":                                                     "spec.devices.constraints[0].matchAttribute: gpu.nvidia.com/partition2: Tranche has no such attribute",
 		opaque("kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi, defaultPerDevicePinnedMemoryLimit: {'0': 1Gi}}}"): `write a claim for each container, with class gpu-memory-share-nvidia.tranche.dev and capacity.requests {memory: 10Gi, computePercent: "50"}, ` +
 			"for nodes whose PartitionProfile has sharing.strategy MPS; limits for single devices",
+		"{requests: [{name: a, exactly: {deviceClassName: gpu.nvidia.com, capacity: {requests: {memory: 1Gi, multiprocessors: 5}}}}]}":                                                                        "capacity.requests.multiprocessors: Tranche has no such capacity",
+		"{requests: [{name: a, exactly: {deviceClassName: custom, capacity: {requests: {gpu.nvidia.com/copyEngines: 2}}}}]}":                                                                                  "capacity.requests.gpu.nvidia.com/copyEngines: Tranche has no such capacity",
+		"{requests: [{name: a, exactly: {deviceClassName: gpu.nvidia.com, capacity: {requests: {memory: 1Gi}}, selectors: [{cel: {expression: 'device.attributes[\"gpu.nvidia.com\"].type == \"gpu\"'}}]}}]}": "attribute type: the class selects shares: remove it",
+		opaque("kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50}}"):                                                                                                   `{fraction: "0.5", computePercent: "50"}, for nodes whose PartitionProfile has sharing.strategy MPS (line 5)`,
 		opaque("kind: GpuConfig, sharing: {strategy: MPS}"):                  `class gpu-fraction-share-nvidia.tranche.dev and capacity.requests {fraction: "0.5"}`,
 		opaque("kind: MigDeviceConfig, sharing: {strategy: MPS}"):            "MPS serves whole GPUs only: remove it",
 		opaque("kind: GpuConfig, sharing: {strategy: Magic}"):                `has strategy "Magic", it can be TimeSlicing or MPS`,
@@ -63,6 +67,9 @@ func TestClaimsRefused(t *testing.T) {
 	}
 	_, err := Claims(templateKind, strict.Text{File: "f", Data: []byte("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nspec: {spec: {resourceClassName: gpu.nvidia.com}}\n")})
 	require.ErrorContains(t, err, `apiVersion is "resource.k8s.io/v1alpha2", it can be resource.k8s.io/v1, v1beta2, v1beta1 or v1alpha3`)
+	_, err = Claims(claimKind, strict.Text{File: "f", Data: []byte("apiVersion: resource.k8s.io/v1beta1\nspec: {devices: {requests: [{name: a, deviceClassName: vfio.gpu.nvidia.com}]}}\n")})
+	require.ErrorContains(t, err, "leave those nodes to NVIDIA's driver")
+	assert.NotContains(t, err.Error(), "(line", "lines of the converted object are others")
 }
 
 // What is not NVIDIA's stays, and what its chart or a pod brings is not printed.
@@ -74,7 +81,9 @@ func TestConvertLeaves(t *testing.T) {
 		"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: {requests: [{name: a, exactly: {deviceClassName: nic.example.com}}]}} # own\n": {"names none of the classes and attributes of NVIDIA's driver", true},
 		"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: {requests: [{name: a, exactly: {deviceClassName: compute-domain-default-channel.nvidia.com}}]}}\n": {
 			"compute-domain-default-channel.nvidia.com stays with NVIDIA's driver", true},
+		"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: {devices: {requests: [{name: a, deviceClassName: nic.example.com}]}} # own\n":    {"the object is unchanged", true},
 		"apiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nspec: {numNodes: 2}\n":                                                                                  {"a ComputeDomain stays with NVIDIA's driver", true},
+		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: nic}\nspec: {extendedResourceName: a/b, config: [{opaque: {driver: nic, parameters: {}}}]}\n":     {"names none of the classes", true},
 		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu.nvidia.com}\n":                                                                                {"class gpu-nvidia.tranche.dev of Tranche's chart is in its place", false},
 		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: mig.nvidia.com}\n":                                                                                {"class gpu-mig.tranche.dev of Tranche's chart is in its place", false},
 		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: vfio.gpu.nvidia.com}\n":                                                                           {"has no counterpart", false},
@@ -89,6 +98,23 @@ func TestConvertLeaves(t *testing.T) {
 		} else {
 			assert.Empty(t, o.YAML)
 		}
+	}
+}
+
+// Nothing that is NVIDIA's is left, if it is the only such thing of a claim, too.
+func TestNothingOfNVIDIAsDriverIsLeft(t *testing.T) {
+	request := func(fields string) string {
+		return "requests: [{name: a, exactly: {deviceClassName: custom, " + fields + "}}]"
+	}
+	for _, devices := range []string{
+		request("capacity: {requests: {gpu.nvidia.com/memory: 1Gi}}"), request("tolerations: [{key: gpu.nvidia.com/xid, operator: Exists}]"),
+		request(`selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com"'}}]`), "constraints: [{matchAttribute: gpu.nvidia.com/parentUUID}]",
+		"constraints: [{distinctAttribute: gpu.nvidia.com/uuid}]", "config: [{opaque: {driver: gpu.nvidia.com, parameters: {kind: GpuConfig}}}]",
+	} {
+		o, err := Claims(claimKind, of("{"+devices+"}"))
+		require.NoError(t, err)
+		assert.NotContains(t, string(o.YAML), "gpu.nvidia.com")
+		assert.Contains(t, o.Notes, "a spec cannot be changed: delete the ResourceClaim that exists, and create this one", devices)
 	}
 }
 

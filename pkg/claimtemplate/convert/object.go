@@ -146,7 +146,7 @@ func (p pods) lineOf(problem string) int {
 	return line
 }
 
-// convert converts a pod. Without problems, it is edited.
+// convert converts a pod, and edits it. A result with problems changes nothing.
 func (p pods) convert() (Result, claimtemplate.Project) {
 	failed := func(err error) (Result, claimtemplate.Project) { return Result{Problems: []string{err.Error()}}, "" }
 	var data []byte
@@ -174,9 +174,6 @@ func (p pods) convert() (Result, claimtemplate.Project) {
 		project = projects[0]
 	}
 	result := Pod(project, &pod)
-	if len(result.Problems) > 0 {
-		return result, ""
-	}
 	if err := p.edit(result); err != nil {
 		return failed(err)
 	}

@@ -61,11 +61,13 @@ func TestPodsRefused(t *testing.T) {
 		"its finalizer": {pod("{finalizers: [org.instaslice/accelarator]}", "{containers: [{name: main}]}"), "finalizers: org.instaslice/accelarator: the pod cannot be deleted until"},         //nolint:misspell // it is spelled so
 		"a low limit":   {pod("{annotations: {nvidia.com/container.main.gpu-memory.request: 8Gi, nvidia.com/container.main.gpu-memory.limit: 4Gi}}", "{schedulerName: kai-scheduler, containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpu-memory.limit is '4Gi', which is less than nvidia.com/container.main.gpu-memory.request '8Gi': raise it, or remove one"},
 		"KAI's binder":  {pod("{annotations: {nvidia.com/container.main.gpus.devices: GPU-1}}", "{containers: [{name: main}]}"), "annotation nvidia.com/container.main.gpus.devices has no counterpart: remove it, or write a claim (line 4)"},
+		"claim's name":  {pod(`{annotations: {gpu-fraction: "0.5"}}`, "{schedulerName: kai-scheduler, resourceClaims: [{name: tranche, resourceClaimTemplateName: a}], containers: [{name: main}]}"), "the pod has a claim of its own with the name tranche, which the claim for its annotations gets: give it another name"},
 		"a list":        {"- a", "it must be an object: keys with values"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := Pods([]byte(test.in), 0)
 			require.ErrorContains(t, err, test.want)
+			assert.NotContains(t, err.Error(), "template tranche-", "the name of an amount that is refused")
 			assert.Nil(t, o)
 		})
 	}
@@ -95,6 +97,10 @@ spec:
             nvidia.com/gpu: 1
             nvidia.com/gpumem: 0
             nvidia.com/gpumem-percentage: 200
+      - name: last
+        resources:
+          limits:
+            nvidia.com/gpumem: 1
 `
 	_, err := Pods([]byte(object), 0)
 	require.ErrorContains(t, err, "container main: nvidia.com/gpumem is 0, and it must be a whole number of MiB from 1 to 1048576 (line 18)")

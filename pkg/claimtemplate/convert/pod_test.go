@@ -38,8 +38,10 @@ func TestNameOfAnotherClaim(t *testing.T) {
 		Name:      "main",
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
 	}}}}
-	claims := Pod(claimtemplate.Plain, pod).Claims
+	r := Pod(claimtemplate.Plain, pod)
+	claims := r.Claims
 	require.Len(t, claims, 1)
+	assert.Len(t, r.Notes, 2, "other ways: extended resources, and what a device plugin is configured to serve")
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "unrelated"}}
 	require.Empty(t, Pod(claimtemplate.Plain, pod).Problems)
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: claims[0].Name}}
@@ -58,5 +60,14 @@ func TestAnnotationsThatWereRead(t *testing.T) {
 	require.Empty(t, r.Problems)
 	for _, key := range []string{"use-gputype", "nouse-gputype", "use-gpuuuid", "nouse-gpuuuid"} {
 		assert.Contains(t, r.Annotations, "nvidia.com/"+key)
+	}
+}
+
+// A dot in the name of a resource stands for the plus of a profile, which has one.
+func TestProfileOfResource(t *testing.T) {
+	for name, want := range map[corev1.ResourceName]string{"nvidia.com/mig-1g.10gb": "1g.10gb", "nvidia.com/mig-1g.24gb.me": "1g.24gb+me", "nvidia.com/mig-2g.48gb.me.all": "2g.48gb+me.all"} {
+		_, profile, is := plainRequest(name)
+		assert.True(t, is)
+		assert.Equal(t, want, profile)
 	}
 }

@@ -114,6 +114,9 @@ func TestKey(t *testing.T) {
 	base := key(func(*pending.World) {})
 	assert.Equal(t, base, key(func(w *pending.World) {
 		w.In.Pod.Labels, w.In.Pod.Spec.Containers[0].Resources.Requests = map[string]string{"a": "b"}, pending.Resources("cpu", "8")
+		w.In.Pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
+		w.Claim().Name, w.In.Pod.Status.ResourceClaimStatuses[0].ResourceClaimName = "other", new("other")
+		w.Claim().Spec.Devices.Config = make([]resourceapi.DeviceClaimConfiguration, 1)
 		w.In.Classes = append(w.In.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "another"}})
 	}))
 	keys := map[string]string{base: "base"}
@@ -183,8 +186,8 @@ func TestVolumes(t *testing.T) {
 		c.Spec.VolumeName, c.Annotations = "pv-1", map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 	}
 	classes := []storagev1.StorageClass{
-		{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)}, {ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "local"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
+		{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate)}, {ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
 	}
 	zone := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
 	pv := []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}}}
@@ -256,7 +259,9 @@ func TestOthers(t *testing.T) {
 		"port, no host": {func(s *corev1.PodSpec) { s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}} }, nil},
 		"host network": {func(s *corev1.PodSpec) {
 			s.HostNetwork, s.Containers[0].Ports = true, []corev1.ContainerPort{{ContainerPort: 80}}
-		}, []string{"ports of the host"}},
+			s.Containers[0].Resources.Requests = pending.Resources("cpu", "1")
+			s.Volumes = []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+		}, []string{"volumes that may be bound to other nodes or zones (a)", "ports of the host", "cpu"}},
 		"resources": {func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Requests = pending.Resources("memory", "1Gi", "cpu", "1", "example.com/nic", "1", "ephemeral-storage", "0")
 			s.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: pending.Resources("cpu", "2")}}}

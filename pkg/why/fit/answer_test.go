@@ -2,20 +2,24 @@ package fit_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
+	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why/demand"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/pending"
 )
 
@@ -40,6 +44,13 @@ func TestCounts(t *testing.T) {
 		if test.note != "" {
 			assert.Equal(t, test.note, fit.Note(types.NamespacedName{Namespace: "team-a", Name: "p"}, []demand.Ask{{Text: "1 × x"}}, fit.Tally{Counts: test.nodes}))
 		}
+	}
+}
+
+// Only events about devices of waiting pods are answers.
+func TestIsEvent(t *testing.T) {
+	for reason, want := range map[string]bool{names.EventDevicesHeld: true, names.EventNoSuchDevice: true, "": false, "FailedScheduling": false} {
+		assert.Equal(t, want, fit.IsEvent(reason), reason)
 	}
 }
 
@@ -79,11 +90,12 @@ func TestNodeModel(t *testing.T) {
 	w := newWorld(t).Node("node-a", "H100-80GB", 1).Node("node-b", "L4-24GB", 1).Node("node-c", "H100-80GB", 1)
 	w.Hold("node-a", "team-b", "train", pending.WholeGPU, 1)
 	w.Pod(pending.Request("gpu", pending.Small))
+	w.GPUNodes(gpunodes.WithProfile("node-y", "spx").Switches(v1beta1.Applying, "cpx", ""))
 	nodes := fit.Counts{}
-	for _, name := range []string{"node-a", "node-b", "node-c", "node-x"} {
+	for _, name := range []string{"node-a", "node-b", "node-c", "node-x", "node-y"} {
 		nodes[verdict(t.Context(), w, name, shared(w))]++
 	}
-	require.Equal(t, fit.Counts{fit.Full: 1, fit.Lacking: 1, fit.Fits: 1, fit.Unusable: 1}, nodes)
+	require.Equal(t, fit.Counts{fit.Full: 1, fit.Lacking: 1, fit.Fits: 1, fit.Unusable: 1, fit.Switching: 1}, nodes)
 }
 
 // lackingEverywhere has nodes without the requested device. The pod can run on the first of them only.
@@ -128,7 +140,12 @@ func TestExcludedOrLacking(t *testing.T) {
 		}, map[string]fit.Verdict{"node-a": fit.Excluded}, names.EventNodesExcluded},
 		"withheld GPUs may have it": {func(t *testing.T) *pending.World {
 			w, n := newWorld(t), 0
-			w.Node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld, n = n == 1, n+1 })
+			w.Node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld, n = n == 1, n+1 }).Node("node-b", "H100-80GB", 1)
+			w.Pod(allocator.Request("gpu", pending.WholeGPU, 2)).Spec.NodeSelector = elsewhere
+			return w
+		}, map[string]fit.Verdict{"node-a": fit.Excluded, "node-b": fit.Lacking}, names.EventNodesExcluded},
+		"as many as there are": {func(t *testing.T) *pending.World {
+			w := newWorld(t).Node("node-a", "H100-80GB", 2)
 			w.Pod(allocator.Request("gpu", pending.WholeGPU, 2)).Spec.NodeSelector = elsewhere
 			return w
 		}, map[string]fit.Verdict{"node-a": fit.Excluded}, names.EventNodesExcluded},
@@ -167,31 +184,97 @@ func TestUnclearVerdicts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Pods with the same demand have the same key, whatever they and their claims are called.
-func TestKey(t *testing.T) {
-	key := func(change func(*corev1.Pod, *resourceapi.ResourceClaim)) string {
-		w := newWorld(t).Node("node-a", "H100-80GB", 1)
-		w.Pod(pending.Request("gpu", pending.Small))
-		change(w.In.Pod, w.Claim())
-		key, err := shared(w).Key(w.In.Classes)
-		require.NoError(t, err)
-		return key
-	}
-	same := key(func(*corev1.Pod, *resourceapi.ResourceClaim) {})
-	assert.Equal(t, same, key(func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
-		c.Name, p.Status.ResourceClaimStatuses[0].ResourceClaimName = "other", new("other")
-		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
-		c.Spec.Devices.Config = make([]resourceapi.DeviceClaimConfiguration, 1)
-	}))
-	for _, change := range []func(*corev1.Pod, *resourceapi.ResourceClaim){
-		func(p *corev1.Pod, _ *resourceapi.ResourceClaim) { p.Spec.NodeSelector = map[string]string{"a": "b"} },
-		func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
-			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		},
-		func(_ *corev1.Pod, c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
+// Requests that only another driver can serve do not count, and those that it may serve only if there are no
+// others.
+func TestRequestsOfOtherDrivers(t *testing.T) {
+	of := pending.Request
+	for name, test := range map[string]struct {
+		requests               []resourceapi.DeviceRequest
+		kept                   []string
+		certain, only, perhaps bool
+	}{
+		"ours":                    {[]resourceapi.DeviceRequest{of("a", pending.Small)}, []string{"a"}, true, false, false},
+		"also of another":         {[]resourceapi.DeviceRequest{of("a", pending.Small), of("b", "nic")}, []string{"a"}, true, false, false},
+		"of another":              {[]resourceapi.DeviceRequest{of("b", "nic")}, nil, false, true, true},
+		"of any, and of another":  {[]resourceapi.DeviceRequest{of("a", "any"), of("b", "nic")}, []string{"a"}, false, false, true},
+		"of any, and ours":        {[]resourceapi.DeviceRequest{of("a", "any"), of("b", pending.Small)}, []string{"b"}, true, false, false},
+		"ours, or else another's": {[]resourceapi.DeviceRequest{pending.AnyOf("a", pending.Small, "nic")}, nil, false, true, true},
+		"any, or else ours":       {[]resourceapi.DeviceRequest{pending.AnyOf("a", "any", pending.Small)}, []string{"a"}, false, false, true},
 	} {
-		assert.NotEqual(t, same, key(change))
+		w := newWorld(t).Node("node-a", "H100-80GB", 1)
+		for class, expression := range map[string]string{"nic": `device.driver == "nic.example.com"`, "any": `device.driver != "other.example.com"`} {
+			w.In.Classes = append(w.In.Classes, resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: resourceapi.DeviceClassSpec{
+				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
+			}})
+		}
+		w.Pod(test.requests...)
+		w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{"b"}, MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("x/y"))}}
+		d, _ := nodesFor(w)
+		only, perhaps := fit.NewModel(w.In.Objects, false).OtherDrivers(t.Context(), d)
+		ours, certain, err := fit.Narrow(t.Context(), d, w.In.Objects)
+		require.NoError(t, err)
+		assert.Equal(t, []bool{test.kept != nil, test.certain, test.only, test.perhaps}, []bool{ours, certain, only, perhaps}, name)
+		var kept []string
+		for _, a := range d.Asks() {
+			kept = append(kept, a.Request)
+		}
+		assert.Equal(t, test.kept, kept, name)
+		for _, c := range d.Unallocated {
+			assert.Equal(t, slices.Contains(kept, "b"), len(c.Spec.Devices.Constraints) > 0, "%s: a constraint on b", name)
+		}
+		assert.Len(t, w.Claim().Spec.Devices.Requests, len(test.requests), "%s: the claim is unchanged", name)
 	}
+}
+
+// A claim can request nothing.
+func TestClaimWithoutRequests(t *testing.T) {
+	w := newWorld(t).Node("node-a", "H100-80GB", 1)
+	w.Pod()
+	_, nodes := nodesFor(w)
+	assert.Equal(t, fit.Fits, nodes[0].Verdict)
+}
+
+// A pod with devices goes where they are.
+func TestPodWithDevices(t *testing.T) {
+	w := newWorld(t).TwoNodes()
+	w.Pod(pending.Request("gpu", pending.Small))
+	w.Placed("node-a").Spec.NodeName = ""
+	_, nodes := nodesFor(w)
+	assert.Equal(t, []fit.Verdict{fit.Fits, fit.Excluded}, []fit.Verdict{nodes[0].Verdict, nodes[1].Verdict})
+	assert.Equal(t, []string{"the pod's devices are on this node."}, nodes[0].Reasons)
+}
+
+// A switch counts only if it keeps devices from pods.
+func TestSwitchThatKeepsNoDevices(t *testing.T) {
+	for want, test := range map[fit.Verdict]struct {
+		state    v1beta1.State
+		withhold bool
+		of       func(*publish.GPU)
+	}{
+		fit.Lacking:  {v1beta1.Draining, false, pending.Only("3g.40gb")},
+		fit.Unusable: {v1beta1.Waiting, false, func(g *publish.GPU) { g.Withheld = true }},
+		fit.Tainted: {v1beta1.Draining, true, func(g *publish.GPU) {
+			g.Taints = []resourceapi.DeviceTaint{{Key: "a", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+		}},
+		fit.Switching: {v1beta1.Draining, true, pending.Only("3g.40gb")},
+	} {
+		w := newWorld(t).Node("node-a", "H100-80GB", 1, test.of)
+		n := gpunodes.WithProfile("node-a", "dynamic").Switches(test.state, "all-1g.10gb", "", w.GPUOf("node-a"))
+		n.Status.Switch.Withhold = test.withhold
+		w.GPUNodes(n).Pod(pending.Request("gpu", pending.Small))
+		_, nodes := nodesFor(w)
+		assert.Equal(t, want, nodes[0].Verdict)
+	}
+}
+
+// GPUs in another mode are not mentioned if another GPU is free.
+func TestFreeBesideAnotherMode(t *testing.T) {
+	w := newWorld(t).Node("node-b", "MI300X", 2).Hold("node-b", "team-b", "rank", pending.CPX, 1)
+	w.Pod(pending.Request("gpu", pending.DPX))
+	_, nodes := nodesFor(w)
+	r := nodes[0].Requests[0]
+	assert.Equal(t, "2 of 4 devices free: 2 taken.", r.Text)
+	assert.Empty(t, r.InMode)
 }
 
 // A cordoned node has a field, a taint, or both, and a pod may tolerate it, as the scheduler sees it.

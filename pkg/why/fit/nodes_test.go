@@ -90,7 +90,9 @@ func TestNodes(t *testing.T) {
 			w.In.Nodes[2].Spec.Taints = []corev1.Taint{
 				{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
 				{Key: "gpu", Value: "reserved", Effect: corev1.TaintEffectNoExecute},
+				{Key: "gpu", Effect: corev1.TaintEffectPreferNoSchedule}, {Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule},
 			}
+			pod.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
 			return w
 		},
 		"no-such-device-anywhere": lackingEverywhere,
@@ -137,7 +139,9 @@ func TestNodes(t *testing.T) {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
 			r := pending.Request("gpu", pending.Small)
 			r.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.colour == "red"`}}}
-			w.Pod(r)
+			missing := pending.Request("missing", pending.Small)
+			missing.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].colour == "red"`}}}
+			w.Pod(r, missing)
 			return w
 		},
 		"switch-rolls-back": func(t *testing.T) *pending.World {
@@ -168,6 +172,7 @@ func TestNodes(t *testing.T) {
 		"switch-withheld": func(t *testing.T) *pending.World { // AMD's driver is reloaded
 			w := newWorld(t).Node("node-a", "H100-80GB", 2, func(g *publish.GPU) { g.Withheld = true })
 			w.GPUNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1beta1.Applying, "cpx-nps4", ""),
+				gpunodes.WithProfile("node-c", "spx").Switches(v1beta1.Applying, "", ""), gpunodes.WithProfile("node-d", "spx"),
 				gpunodes.WithProfile("node-b", "spx").Switches(v1beta1.Applying, "", "")).Pod(pending.Request("gpu", pending.Small))
 			return w
 		},
@@ -220,7 +225,7 @@ func TestNodes(t *testing.T) {
 		"as-far-as-a-tenant-may-see": func(t *testing.T) *pending.World {
 			w := newWorld(t).Node("node-a", "H100-80GB", 1)
 			w.In.Partial = true
-			w.Pod(pending.Request("gpu", pending.Small))
+			w.Pod(pending.Request("gpu", pending.WholeGPU))
 			return w
 		},
 		"others-monitor": func(t *testing.T) *pending.World {
@@ -242,6 +247,7 @@ func TestNodes(t *testing.T) {
 			w.Claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{
 				{DistinctAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID")), Requests: []string{"a", "b"}},
 				{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/productName"))},
+				{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/architecture")), Requests: []string{"a"}},
 			}
 			return w
 		},
@@ -283,6 +289,9 @@ func TestNodes(t *testing.T) {
 			w.In.Storage.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}, Spec: corev1.PersistentVolumeSpec{
 				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}},
+				}, {
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}},
+					MatchFields:      []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-c"}}},
 				}}}},
 			}}}
 			return w

@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why/fit"
 	"github.com/tranche-dev/tranche/test/pending"
 )
@@ -15,6 +17,8 @@ import (
 // TestShares: each way in which a pod can wait for a share, and the words for it.
 func TestShares(t *testing.T) {
 	partitions := func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }
+	calls := 0
+	second := func() bool { calls++; return calls%2 == 0 }
 	oneClient := func(c *profile.Desired) { c.FailRequestsGreaterThanOne = true }
 	for name, test := range map[string]struct {
 		world   *pending.World
@@ -45,8 +49,25 @@ func TestShares(t *testing.T) {
 			"it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works.", nil,
 		},
 		"a capacity that is none": {
-			newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(true)), pending.Amounting(pending.MemoryShare, "bandwidth", "5"), fit.Lacking,
-			"it asks for bandwidth, which such a share does not have.", nil,
+			newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(true)), pending.Amounting(pending.MemoryShare, "latency", "1", "bandwidth", "5", "order", "1"), fit.Lacking,
+			"it asks for bandwidth and latency and order, which such a share does not have.", nil,
+		},
+		"one GPU of two can serve it": {
+			newWorld(t).Node("node-a", "H100-80GB", 2, pending.Sharing(true, func(c *profile.Desired) { c.FailRequestsGreaterThanOne = second() })),
+			pending.Amounting(pending.MemoryShare, "clients", "2"), fit.Fits,
+			"1 of 2 devices free: 1 that can never satisfy it (it asks for 2 clients, and the node's settings allow 1 client for a share).", nil,
+		},
+		"one is tainted, the other too small": {
+			newWorld(t).Node("node-a", "H100-80GB", 2, pending.Sharing(true), func(g *publish.GPU) {
+				if second() {
+					g.Taints = []resourceapi.DeviceTaint{{Key: "a", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+				}
+			}), pending.Amounting(pending.MemoryShare, "memory", "200Gi"), fit.Lacking,
+			"it asks for 200Gi of memory, and a device has 80348Mi of memory for all its shares.", nil,
+		},
+		"amounts of what cannot be shared": {
+			newWorld(t).Node("node-a", "L4-24GB", 1), pending.Amounting("gpu-mig-1g-35gb.tranche.dev", "memory", "5Gi"), fit.Lacking,
+			"no such share here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); see the node's events; its GPUs have whole NVIDIA GPU.", nil,
 		},
 		"too little left": {
 			newWorld(t).Node("node-a", "H100-80GB", 1, pending.Sharing(true)).HoldShare("node-a", "a", pending.Amounting(pending.MemoryShare, "memory", "70Gi")),
@@ -95,6 +116,9 @@ func TestShares(t *testing.T) {
 			assert.Equal(t, test.verdict, got.Verdict)
 			assert.Equal(t, test.text, got.Text)
 			assert.Equal(t, test.holders, fit.NamesOf(got.Holders))
+			if strings.HasPrefix(test.text, "it asks for ") {
+				assert.Equal(t, test.text, fit.Summary(nodes)+".")
+			}
 			grant, err := test.world.Scheduler.Allocate(t.Context(), "node-a", pending.ClaimOf("x", "x", test.ask))
 			require.NoError(t, err)
 			assert.Equal(t, grant != nil, got.Verdict == fit.Fits, "the scheduler would not agree")

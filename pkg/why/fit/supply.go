@@ -266,7 +266,7 @@ func NamesOf(holders []cluster.Holder) []string {
 		out = append(out, namespace+": "+text.List(all, maxNames))
 	}
 	if more := len(out) - maxNames; more > 0 {
-		out = append(out[:maxNames], fmt.Sprintf("%d more namespaces", more))
+		out = append(out[:maxNames], text.Count(more, "more namespace"))
 	}
 	return out
 }

@@ -58,6 +58,24 @@ func TestModes(t *testing.T) {
 			f.Set(path.Join(device, sysfs.MemoryFile), "NPS4")
 			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
 		}, gpu.Modes{Compute: "DPX", Computes: []string{"DPX", "QPX", "CPX"}, Memory: "NPS4", Memories: []string{"NPS4"}, Legal: map[string][]string{"NPS4": {"DPX", "QPX", "CPX"}}}},
+		"the rule for a newer chip": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XDPX()
+			g.Memory, g.Nodes[0].GFX = "NPS2", 90500
+			f.Replace(g)
+			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
+		}, gpu.Modes{Compute: "DPX", Computes: []string{"DPX", "QPX", "CPX"}, Memory: "NPS2", Memories: []string{"NPS2"}, Legal: map[string][]string{"NPS2": {"DPX", "QPX", "CPX"}}}},
+		"other memory modes of a newer chip": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XDPX()
+			g.Nodes[0].GFX = 90500
+			f.Replace(g)
+			f.Set(memories, "NPS1, NPS2")
+		}, gpu.Modes{Compute: "DPX", Computes: all, Memory: "NPS1", Memories: []string{"NPS1", "NPS2"}, Legal: map[string][]string{"NPS1": all, "NPS2": {"DPX", "QPX", "CPX"}}}},
+		"without a KFD node": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XCPX()
+			g.Nodes = nil
+			f.Replace(g)
+			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
+		}, one},
 		"a GPU that cannot be partitioned": {func(f *amdtest.Tree) {
 			f.Replace(amdtest.MI300XSPX())
 			f.Remove(path.Join(device, sysfs.ComputeFile))
@@ -80,6 +98,15 @@ func TestModesOfAGPUThatIsNotBound(t *testing.T) {
 	files.Remove(path.Join(sysfs.DriverDirs[1], address))
 	_, err = m.Modes(t.Context(), address)
 	assert.Equal(t, gpu.CauseLost, gpu.CauseOf(err))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	files.Remove(sysfs.DriverDirs[0])
+	files.Set(path.Join(sysfs.DriverDirs[1], address)+"/", "")
+	all, err := m.Addresses(t.Context())
+	require.NoError(t, err, "older kernels have the folder elsewhere")
+	assert.Equal(t, []string{address}, all)
+	files.Remove(sysfs.DriverDirs[1])
+	_, err = m.Addresses(t.Context())
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 

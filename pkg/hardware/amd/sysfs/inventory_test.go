@@ -15,8 +15,10 @@ import (
 )
 
 func TestInventoryOfMI300X(t *testing.T) {
-	gpus := gpusOf(t, sysfs.New(complete("0x74a1", true), klog.Logger{}))
+	files := complete("0x74a1", true)
+	gpus := gpusOf(t, sysfs.New(files, klog.Logger{}))
 	require.Len(t, gpus, 1)
+	assert.Len(t, files.Writes, 2, "xcp_config is CPX again")
 	got := gpus[0]
 	assert.Len(t, got.Placements, 8+4+2+1)
 	assert.Equal(t, "gpu-0000-05-00-0-cpx-0", got.Placements[0].Name())
@@ -130,6 +132,10 @@ func TestXCCsOfAnUnknownChip(t *testing.T) {
 	want := gpusOf(t, m)
 	files.Replace(cpx)
 	assert.Equal(t, want, gpusOf(t, m), "although a partition is missing")
+	all := amdtest.MI300XCPX()
+	all.Device = "0x7fff"
+	_, m = machineOf(t, all)
+	assert.Equal(t, want[0].Placements, gpusOf(t, m)[0].Placements, "by the nodes")
 	cpx.Nodes = nil
 	_, m = machineOf(t, cpx)
 	_, err := m.Live(t.Context(), address)
@@ -309,6 +315,8 @@ func TestNUMANode(t *testing.T) {
 		files.Set(sysfs.DevicesDir+"/0000:05:00.0/numa_node", text)
 		assert.Equal(t, want, gpusOf(t, m)[0].NUMANode, text)
 		files.Set(device+"/unique_id", "0x0") // of a virtual function
+		files.Links[device] = "/sys/devices/platform/soc:pcie@1/pci0001:00/0001:00:00.0"
 		assert.Empty(t, gpusOf(t, m)[0].UUID)
+		assert.Equal(t, "pci0001:00", gpusOf(t, m)[0].PCIeRoot)
 	}
 }

@@ -125,6 +125,7 @@ func TestConfirmed(t *testing.T) {
 	assert.Equal(t, []int64{152, 150}, units())
 	files.Set(properties, strings.Replace(before, "simd_count 608", "simd_count 0", 1))
 	assert.Equal(t, []int64{152}, units(), "a node in the making")
+	assert.Equal(t, []int64{152}, units(), "it is still missing")
 	files.Set(properties, before)
 	assert.Equal(t, []int64{152, 152}, units())
 	files.Remove(sysfs.NodesDir + "/3")

@@ -23,7 +23,7 @@ import (
 )
 
 // asked is a request as a server got it.
-type asked struct{ method, path, query, kind, body string }
+type asked struct{ method, path, query, kind, body, agent string }
 
 // server answers each path with a piece of JSON, and remembers what it was asked.
 type server struct {
@@ -37,7 +37,7 @@ func newServer(t *testing.T, answers map[string]string) *server {
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.lock.Lock()
-		s.asked = append(s.asked, asked{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(body)})
+		s.asked = append(s.asked, asked{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), string(body), r.UserAgent()})
 		s.lock.Unlock()
 		key := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/apis/tranche.dev/v1beta1")
 		if r.URL.Query().Get("watch") != "" {
@@ -69,7 +69,7 @@ func (s *server) requests() []asked {
 
 func (s *server) client(t *testing.T) *Client {
 	// Of a program that speaks Protobuf to kinds that have it.
-	config := &rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{
+	config := &rest.Config{Host: s.URL, UserAgent: "tester/1", ContentConfig: rest.ContentConfig{
 		ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf"}}
 	c, err := New(config)
 	require.NoError(t, err)
@@ -97,6 +97,7 @@ func TestReads(t *testing.T) {
 		"GET /gpunodes/node-a":   nodeA,
 		"GET /gpunodes":          list("GPUNode", nodeA),
 		"GET /partitionprofiles": list("PartitionProfile", profile),
+		"GET /partitionplans":    list("PartitionPlan"),
 	})
 	c := s.client(t)
 	node, err := c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
@@ -114,6 +115,9 @@ func TestReads(t *testing.T) {
 	profiles, err := c.PartitionProfiles().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "cpx", profiles.Items[0].Name)
+	plans, err := c.PartitionPlans().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "9", plans.ResourceVersion)
 
 	requests := s.requests()
 	assert.Equal(t, "/apis/tranche.dev/v1beta1/gpunodes/node-a", requests[0].path)
@@ -149,7 +153,7 @@ func TestWrites(t *testing.T) {
 	for _, r := range []asked{requests[0], requests[1], requests[2]} {
 		assert.Equal(t, "application/json", r.kind)
 	}
-	assert.Equal(t, asked{"PATCH", "/apis/tranche.dev/v1beta1/gpunodes/node-a/status", "", "application/merge-patch+json", `{"status":{"node":null}}`}, requests[3])
+	assert.Equal(t, asked{"PATCH", "/apis/tranche.dev/v1beta1/gpunodes/node-a/status", "", "application/merge-patch+json", `{"status":{"node":null}}`, "tester/1"}, requests[3])
 }
 
 func TestClusterWithoutTheKind(t *testing.T) {
@@ -158,6 +162,15 @@ func TestClusterWithoutTheKind(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	_, err = c.PartitionProfiles().Get(t.Context(), "x", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+func TestDefaultUserAgent(t *testing.T) {
+	s := newServer(t, map[string]string{"GET /gpunodes/node-a": nodeA})
+	c, err := New(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	_, err = c.GPUNodes().Get(t.Context(), "node-a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, rest.DefaultKubernetesUserAgent(), s.requests()[0].agent)
 }
 
 func TestNoServer(t *testing.T) {

@@ -53,13 +53,14 @@ func TestClosingABusyGate(t *testing.T) {
 			closing <- reopen
 		}()
 		synctest.Wait()
-		close(release)
-		reopen := <-closing
 		waited := make(chan error)
 		go func() {
 			_, err := Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
 			waited <- err
 		}()
+		synctest.Wait()
+		close(release)
+		reopen := <-closing
 		assert.EqualError(t, <-waited, "GPU x: the driver is reloaded")
 		reopen()
 	})

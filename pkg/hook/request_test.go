@@ -3,8 +3,10 @@ package hook
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,7 +14,7 @@ import (
 
 const (
 	uid    = "3f0f0d6e-52f4-4c4b-9a0e-6d3b0f2f0a11"
-	device = "gpu-0000-01-00-0-memory-share-3f0f0d6e"
+	device = "gpu-0000-01-00-0-memory-share-3f0f0d6e_A.Zz9"
 	group  = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3f0f0d6e_52f4_4c4b_9a0e_6d3b0f2f0a11.slice/cri-containerd-a.scope"
 )
 
@@ -43,6 +45,12 @@ func TestParseRequest(t *testing.T) {
 			assert.Equal(t, Request{Claim: uid, Device: device, Group: group}, r)
 		})
 	}
+	for _, c := range "/:@[`{ä" {
+		_, err := ParseRequest(strings.NewReader(`{"claim":"a","device":"` + string(c) + `b","group":"/c"}`))
+		assert.ErrorContains(t, err, "is not the name of a device", "%c", c)
+	}
+	_, err := ParseRequest(iotest.ErrReader(io.ErrUnexpectedEOF))
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 // Whatever arrives, a request is refused or is one that the program sends.
@@ -67,7 +75,7 @@ func FuzzParseRequest(f *testing.F) {
 func TestProcessOf(t *testing.T) {
 	for text, want := range map[string]int{
 		`{"ociVersion":"1.2.0","id":"a","status":"created","pid":4711,"bundle":"/run/b","annotations":{"a":"b"}}`: 4711,
-		`{"pid":1}`: 0, `{}`: 0, `{"pid":-4}`: 0, `{"pid":"4"}`: 0, ``: 0, `[]`: 0,
+		`{"pid":2}`: 2, `{"pid":1}`: 0, `{}`: 0, `{"pid":-4}`: 0, `{"pid":"4"}`: 0, ``: 0, `[]`: 0,
 	} {
 		pid, err := processOf(strings.NewReader(text))
 		assert.Equal(t, want, pid, text)

@@ -60,12 +60,16 @@ func TestRun(t *testing.T) {
 func TestRunWithoutPlugin(t *testing.T) {
 	state, proc := container(t)
 	dir := memory.SocketDir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*retryInterval)
-	defer cancel()
-	err := Run(ctx, Args(dir, uid, device)[1:], strings.NewReader(state), proc)
+	run := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*retryInterval)
+		defer cancel()
+		return Run(ctx, Args(dir, uid, device)[1:], strings.NewReader(state), proc)
+	}
+	err := run()
 	require.ErrorContains(t, err, "Tranche's kubelet plugin does not answer on this node")
 	require.ErrorContains(t, err, "no "+dir)
-
+	require.NoError(t, os.WriteFile(Socket(dir, "z"), nil, 0o600))
+	require.ErrorContains(t, run(), "does not answer on this node", "it has ended, and has left its socket")
 	ended := make(chan error)
 	go func() { ended <- Run(t.Context(), Args(dir, uid, device)[1:], strings.NewReader(state), proc) }()
 	serve(t, dir, "a", func(http.ResponseWriter, *http.Request) {})

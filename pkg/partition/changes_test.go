@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -36,6 +37,10 @@ func TestLeftOver(t *testing.T) {
 			Refused: []profile.RefusedError{{Why: "GPU a cannot"}},
 			Foreign: partitions(three(hopper, 0)),
 		}))
+	_, n := startPlace(t, hopper)
+	n.Driver = func(string) (hardware.Driver, error) { return nil, errScripted }
+	assert.EqualError(t, n.refusal(profile.Changes{Foreign: partitions(three(hopper, 0))}),
+		"partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not created by Tranche; remove it with the tool that created it")
 }
 
 // A GPU in the slot of another one keeps no layout that it cannot have.

@@ -58,6 +58,22 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 	p.follow(n, w)
 }
 
+// The driver is reloaded only while all its GPUs are locked.
+func TestMemoryModeThatChangesMeanwhile(t *testing.T) {
+	p, n := startPlace(t, mi300, mi300b)
+	w := p.profile("cpx", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS1"}})
+	p.claims.onLock = func() { p.hardware.gpu(mi300).setMemory("NPS4") }
+	task := n.Apply(t.Context(), w, false)
+	assert.Equal(t, v1beta1.Task{
+		Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed,
+		Message: "put the AMD GPUs into memory mode NPS1: the mode of GPU gpu-0000-81-00-0 has changed meanwhile; retrying",
+	}, task)
+	assert.Empty(t, p.hardware.calls)
+	p.claims.onLock = nil
+	p.follow(n, w)
+	assert.Equal(t, []string{"memory amd NPS1", "compute gpu-0000-81-00-0 CPX"}, p.hardware.calls)
+}
+
 // A switch that fails halfway is rolled back to how the GPUs were, also where the
 // profile before says nothing of it.
 func TestRollBack(t *testing.T) {
@@ -114,6 +130,8 @@ func TestRollBackOfWhatWasDone(t *testing.T) {
 		assert.Equal(t, before, p.hardware.state())
 		p.follows(n, wish(""))
 	}
+	why, _ := p.claims.why.Load(mi300)
+	assert.Equal(t, "is being changed to what it is without a profile", why)
 
 	// To ask for the profile from before is another thing: what it leaves as it is,
 	// stays.

@@ -61,7 +61,8 @@ type fakeHardware struct {
 	calls []string
 
 	before, after func(call string) error
-	onModes       func(gpuID string) error
+	// onModes and onLive are called when a GPU is read.
+	onModes, onLive func(gpuID string) error
 	// loses makes a request for a memory mode get lost.
 	loses bool
 }
@@ -123,6 +124,11 @@ func (h *fakeHardware) Modes(_ context.Context, gpuID string) (gpu.Modes, error)
 }
 
 func (h *fakeHardware) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
+	if h.onLive != nil {
+		if err := h.onLive(gpuID); err != nil {
+			return nil, err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.gpu(gpuID)

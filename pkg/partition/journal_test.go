@@ -73,6 +73,8 @@ func TestBadIntents(t *testing.T) {
 		"of what is applied":  {`{"version": 1, "applied": {"layouts": ` + layout + `}}`, "is not a partition of it"},
 		"of what is to be":    {`{"version": 1, "applying": {"layouts": ` + layout + `}}`, "is not a partition of it"},
 		"of what was":         {`{"version": 1, "previous": {"applied": {"layouts": ` + layout + `}}}`, "is not a partition of it"},
+		"without a profile":   {`{"version": 1, "layouts": {"0000:01:00.0": {"static": [{"gpu": "0000:01:00.0", "type": "mig"}]}}}`, "is not a partition of it"},
+		"of AMD":              {`{"version": 1, "layouts": {"0000:01:00.0": {"static": [{"gpu": "0000:01:00.0", "type": "xcp", "profile": "cpx"}]}}}`, "is not a partition of it"},
 		"of what may be ours": {`{"version": 1, "ownPlacements": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is not a partition of it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -15,10 +17,51 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 	p, n := startPlace(t, hopper, other)
 	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
 	p.hardware.onModes = failing(other)
-	want := v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
-	assert.Equal(t, want, n.Plan(t.Context(), w))
-	assert.Equal(t, want, n.Apply(t.Context(), w, false))
-	assert.Empty(t, p.hardware.calls)
+	fails := func(message string) {
+		t.Helper()
+		want := v1beta1.Task{Phase: v1beta1.TaskFailed, Reason: names.ReasonHardwareFailed, Message: message}
+		assert.Equal(t, want, n.Plan(t.Context(), w))
+		assert.Equal(t, want, n.Apply(t.Context(), w, false))
+		assert.Empty(t, p.hardware.calls)
+	}
+	fails("read how GPU gpu-0000-02-00-0 is set: scripted failure")
+	p.hardware.onModes, p.hardware.onLive = nil, failing(other)
+	fails("list the partitions of GPU gpu-0000-02-00-0: scripted failure")
+
+	// What seems to be foreign is looked at again, which may fail.
+	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
+	p.hardware.gpu(hopper).live = partitions(three(hopper, 4))
+	looks := 0
+	p.hardware.onLive = func(gpuID string) error {
+		if gpuID == hopper {
+			looks++
+		}
+		if gpuID == hopper && looks%2 == 0 {
+			return errScripted
+		}
+		return nil
+	}
+	fails("list the partitions of GPU gpu-0000-01-00-0: scripted failure")
+
+	driver := n.Driver
+	n.Driver = func(string) (hardware.Driver, error) { return nil, errScripted }
+	fails("read how GPU gpu-0000-01-00-0 is set: scripted failure; read how GPU gpu-0000-02-00-0 is set: scripted failure")
+	n.Driver, p.hardware.onLive, p.hardware.gpu(hopper).live = driver, nil, nil
+
+	// After a change, too: it is not done.
+	p.hardware.onLive = func(gpuID string) error {
+		p.hardware.mu.Lock()
+		defer p.hardware.mu.Unlock()
+		if gpuID == hopper && len(p.hardware.calls) > 0 {
+			return errScripted
+		}
+		return nil
+	}
+	task := n.Apply(t.Context(), w, false)
+	assert.Equal(t, "list the partitions of GPU gpu-0000-01-00-0: scripted failure", task.Message)
+	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
+	p.hardware.onLive = nil
+	p.follow(n, w)
 }
 
 // A driver that was unloaded for a memory mode, and not loaded yet, must not look as if
@@ -110,8 +153,9 @@ func TestGPULostInTheMidst(t *testing.T) {
 // A load of the driver takes down a GPU that does not answer, too: what claims hold of
 // it is in the way.
 func TestHolderOfALostGPU(t *testing.T) {
-	p, n := startPlace(t, mi300, mi300b)
-	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
+	p, n := startPlace(t, mi300, mi300b, hopper)
+	n.Lost = func(gpuID string) bool { return gpuID == mi300b || gpuID == hopper }
+	p.claims.hold("of another vendor", wholeOf(hopper))
 	first := p.profile("first", map[string]profile.Layout{mi300: {Compute: "DPX"}})
 	require.Equal(t, v1beta1.TaskDone, n.Apply(t.Context(), first, false).Phase)
 	p.claims.hold("a", xcp(mi300b, "cpx", 0))

@@ -272,6 +272,12 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 	assert.FileExists(t, p.file+".broken")
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
 
+	require.NoError(t, os.Remove(p.file+".broken"))
+	require.NoError(t, os.Mkdir(p.file+".broken", 0o700)) // in the way
+	require.NoError(t, os.WriteFile(p.file, []byte("{"), 0o600))
+	_, err = p.open()
+	require.ErrorContains(t, err, "which records the applied profile, cannot be used: no valid JSON: unexpected end of JSON input; and it could not be renamed: ")
+
 	require.NoError(t, os.Remove(p.file))
 	require.NoError(t, os.Mkdir(p.file, 0o700))
 	_, err = p.open()

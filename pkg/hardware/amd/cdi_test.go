@@ -43,6 +43,11 @@ func TestEdits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, *common)
 
+	files.Device("/dev/dri/renderD130", 226, 130, 0)
+	edits, err = d.Edits(t.Context(), paperPlacement("cpx", 2))
+	require.NoError(t, err)
+	assert.Equal(t, []uint32{109}, edits.AdditionalGIDs, "no container gets root's group")
+
 	d.cfg.HostDevRoot = "/var/lib/simulated"
 	edits, err = d.Edits(t.Context(), paperPlacement("cpx", 3))
 	require.NoError(t, err)

@@ -108,16 +108,6 @@ func TestPartitionsAreNotJoinedByUniqueID(t *testing.T) {
 	}
 }
 
-// Where neither the driver nor KFD says how much memory there is, the GPU is left out.
-func TestMemoryIsNotInvented(t *testing.T) {
-	files, d := onPaper(t, amdtest.MI300XSPX())
-	files.Remove(sysfs.DevicesDir + "/" + paperAddress + "/" + sysfs.VRAMTotalFile)
-	assert.Equal(t, 196592*amdtest.MiB, inventoryOf(t, d)[0].Memory, "KFD tells as well")
-	files.Set(sysfs.NodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
-	_, err := driverOn(t, files).Inventory(t.Context())
-	assert.ErrorContains(t, amdtest.Broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
-}
-
 // A table of legal modes would be wrong for chips with fewer XCCs and for later memory modes.
 func TestModesAreThoseTheDriverTells(t *testing.T) {
 	c := amdtest.MI350XSPX()

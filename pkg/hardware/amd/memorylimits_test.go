@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/test/amdtest"
 	"github.com/tranche-dev/tranche/test/simulator/amdgpu"
 )
 
@@ -55,13 +56,19 @@ func TestMemoryLimits(t *testing.T) {
 }
 
 func TestMemoryLimitsRefuse(t *testing.T) {
+	files := amdtest.NewTree(amdtest.MI300XSPX())
+	d, err := amd.New(amd.Config{Files: files})
+	require.NoError(t, err)
+	_, err = d.MemoryLimit(t.Context(), first, group(t, true))
+	require.ErrorIs(t, err, gpu.ErrNotSupported, "the host's control groups")
+
 	set := func(m *machine, pci, group string) error {
 		_, err := m.MemoryLimit(t.Context(), pci, group)
 		require.Error(t, err)
 		return m.SetMemoryLimit(t.Context(), pci, group, gpu.MemoryLimit{Bytes: gib})
 	}
 	m := simulated(t, "mi300x8")
-	err := set(m, "0000:05:00.0", group(t, false))
+	err = set(m, "0000:05:00.0", group(t, false))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "the kernel's controller dmem (Linux 6.14 or later, CONFIG_CGROUP_DMEM) is not enabled for the control group")
 	require.Error(t, set(m, "0000:ff:00.0", group(t, true)), "no such GPU")

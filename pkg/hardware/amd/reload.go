@@ -35,7 +35,6 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	case err != nil && failed == nil:
 		return err
 	case sysfs.Absent(err):
-		d.forget()
 		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD GPUs of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
 	case err != nil:
 		return errors.Join(failed, err)
@@ -44,7 +43,6 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	case after == before:
 		return m.stillAsked(true, m.explainReload(failed))
 	}
-	d.forget()
 	if err := m.awaitBack(ctx); err != nil {
 		return errors.Join(failed, err)
 	}
@@ -73,18 +71,11 @@ func (m *memorySwitch) revive(ctx context.Context) error {
 	if err := m.load(ctx); err != nil {
 		return fmt.Errorf("memory mode %s: no amdgpu is loaded: %w", m.want, err)
 	}
-	d.forget()
 	for _, c := range m.gpus {
 		known, _ := d.Known(c.PCIAddress)
 		c.cut, c.computes = known.MemoryMode != "", true
 	}
 	return m.awaitBack(ctx)
-}
-
-// forget drops what belongs to the load of the driver that is over.
-func (d *Driver) forget() {
-	d.Forget()
-	d.setHostBusy("")
 }
 
 // awaitBack waits until every GPU can be used again: amdgpu drives it, its modes can be read,

@@ -1,18 +1,15 @@
 package amd
 
 import (
-	"errors"
 	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/test/amdtest"
 )
@@ -138,20 +135,4 @@ func TestEveryFileCanFail(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A chip that nobody knows is counted by its partitions.
-func TestXCCsOfAnUnknownChip(t *testing.T) {
-	g := amdtest.MI300XCPX()
-	g.Device = "0x7fff"
-	files, d := onPaper(t, g)
-	assert.Len(t, inventoryOf(t, d)[0].Placements, 15)
-	for i := range g.Nodes {
-		files.Remove(sysfs.NodesDir + "/" + string(rune('2'+i)))
-	}
-	_, err := driverOn(t, files).Live(t.Context(), paperAddress)
-	var health *sysfs.HealthError
-	assert.True(t, errors.As(err, &health), "%v", err)
-	_, err = driverOn(t, files).Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "cpx"})
-	assert.ErrorContains(t, err, "has no node in KFD's topology")
 }

@@ -52,6 +52,18 @@ func TestCreateSwitchesOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Partition{GPU: paperAddress, Type: gpu.TypeGPU, Profile: "spx", UUID: "GPU-e3a9f00d12345678", Complete: true, ID: "renderD128"}, whole)
 	assert.Equal(t, "SPX > "+modeFile, files.Writes[1])
+
+	_, d = onPaper(t, plain())
+	whole, err = d.Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeGPU})
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Partition{GPU: paperAddress, Type: gpu.TypeGPU, UUID: "GPU-e3a9f00d12345678", Complete: true, ID: "renderD128"}, whole)
+}
+
+// plain is a GPU without modes.
+func plain() amdtest.GPU {
+	g := amdtest.MI300XSPX()
+	g.Compute, g.Memory, g.Available, g.Device = "", "", "", "0x740f"
+	return g
 }
 
 func TestCreateOfWhatIsNotAMDs(t *testing.T) {

@@ -121,6 +121,43 @@ func TestComputeUnitsThatTheChipDoesNotTell(t *testing.T) {
 	}
 }
 
+// A chip that does not measure something tells the rest. Some chips have no average power.
+func TestUsageThatTheChipDoesNotMeasure(t *testing.T) {
+	const address, device = "0000:05:00.0", sysfs.DevicesDir + "/0000:05:00.0/"
+	all := gpu.Measured{
+		gpu.Utilization: 0.5, gpu.MemoryUtilization: 0.25, gpu.Power: 75, gpu.MemoryUsed: 1024, gpu.MemoryTotal: float64(196592 * amdtest.MiB),
+		gpu.ProcessCount: 1, gpu.Occupied: 0.0625, gpu.CorrectedErrors: 2, gpu.UncorrectedErrors: 0,
+	}
+	for name, test := range map[string]struct {
+		change func(files *amdtest.Tree)
+		lacks  []gpu.Measure
+	}{
+		"all":           {func(*amdtest.Tree) {}, nil},
+		"not supported": {func(f *amdtest.Tree) { f.Refuse("read "+device+"gpu_busy_percent", unix.EOPNOTSUPP) }, []gpu.Measure{gpu.Utilization}},
+		"invalid":       {func(f *amdtest.Tree) { f.Refuse("read "+device+"mem_busy_percent", unix.EINVAL) }, []gpu.Measure{gpu.MemoryUtilization}},
+		"a sentence":    {func(f *amdtest.Tree) { f.Set(device+"mem_info_vram_used", "unknown") }, []gpu.Measure{gpu.MemoryUsed}},
+		"no sensor":     {func(f *amdtest.Tree) { f.Set(device+"hwmon/hwmon3/power1_average", "unknown") }, []gpu.Measure{gpu.Power}},
+		"no hwmon":      {func(f *amdtest.Tree) { f.Remove(device + "hwmon") }, []gpu.Measure{gpu.Power}},
+		"no errors":     {func(f *amdtest.Tree) { f.Remove(device + "ras") }, []gpu.Measure{gpu.CorrectedErrors, gpu.UncorrectedErrors}},
+		"power of this moment": {func(f *amdtest.Tree) {
+			f.Remove(device + "hwmon/hwmon3/power1_average")
+			f.Set(device+"hwmon/hwmon3/power1_input", "75000000")
+		}, nil},
+	} {
+		files := measured()
+		test.change(files)
+		d, err := amd.New(amd.Config{Files: files})
+		require.NoError(t, err)
+		u, err := d.Usage(t.Context(), address)
+		require.NoError(t, err, name)
+		want := maps.Clone(all)
+		for _, measure := range test.lacks {
+			delete(want, measure)
+		}
+		assert.Equal(t, want, u.Measured, name)
+	}
+}
+
 // With too many processes to read, what they use is not known, and the rest is.
 func TestUsageOfManyProcesses(t *testing.T) {
 	g := amdtest.MI300XCPX()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -108,33 +109,6 @@ func newHost(t *testing.T) (*host, *Module) {
 	return h, &Module{Name: "amdgpu", Run: h.Run, ReadFile: h.ReadFile, Marker: filepath.Join(t.TempDir(), "amdgpu-out")}
 }
 
-// manager loads the module some time after it was asked.
-type manager struct {
-	host    *host
-	manages bool
-	err     error
-	loadErr []error
-	takes   time.Duration
-	asked   int
-	// never is how often it does nothing.
-	never int
-}
-
-func (m *manager) Manages(context.Context) (bool, error) { return m.manages, m.err }
-
-func (m *manager) Load(context.Context) error {
-	m.asked++
-	if len(m.loadErr) > 0 {
-		err := m.loadErr[0]
-		m.loadErr = m.loadErr[1:]
-		return err
-	}
-	if m.asked > m.never {
-		time.AfterFunc(m.takes, func() { m.host.set(live) })
-	}
-	return nil
-}
-
 func TestReload(t *testing.T) {
 	h, m := newHost(t)
 	h.hang[loads] = make(chan struct{})
@@ -224,29 +198,38 @@ func TestLoadThatLoadsNothing(t *testing.T) {
 	})
 }
 
-// modprobe does not know a module that an operator has brought along.
-func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
-	const unknown = "modprobe: something new"
-	h, m := newHost(t)
-	m.Manager = &manager{host: h, manages: true}
-	m.LookPause = time.Millisecond
-	h.answers[unloads] = []string{unknown, unknown, unknown}
-	require.NoError(t, m.Reload(t.Context()))
-	assert.Equal(t, []string{unloads, "rmmod amdgpu"}, h.said())
+// modprobe may fail after it has unloaded the module: the module is loaded again, at once.
+func TestUnloadThatFailsAndUnloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		run := m.Run
+		m.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+			out, err := run(ctx, program, args...)
+			if args[0] == "-r" {
+				err = errors.New("exit status 1")
+			}
+			return out, err
+		}
+		start := time.Now()
+		require.EqualError(t, m.Reload(t.Context()), `unload kernel module amdgpu: "modprobe -r amdgpu": exit status 1`)
+		assert.Equal(t, live, h.is())
+		assert.NoFileExists(t, m.Marker)
+		assert.Equal(t, start, time.Now())
+	})
+}
 
-	h.users, h.answers["rmmod amdgpu"] = 1, []string{"rmmod: ERROR: Module amdgpu is in use"}
-	require.ErrorIs(t, m.Reload(t.Context()), gpu.ErrInUse)
-	assert.Equal(t, live, h.is())
-
-	h.set(absent)
-	require.NoError(t, m.Reload(t.Context()), "a module that is not loaded need not be unloaded")
-	assert.Equal(t, live, h.is())
-
-	m.Manager, h.calls = nil, nil
-	h.answers[unloads] = []string{unknown}
-	h.users = 0
-	require.ErrorContains(t, m.Reload(t.Context()), unknown)
-	assert.Equal(t, []string{unloads}, h.said(), "nothing could load it again")
+// If the kernel does not say whether the module is loaded, it is loaded, and counts as unloaded.
+func TestStateThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		h.answers[unloads] = []string{"modprobe: FATAL: Module amdgpu is in use."}
+		m.ReadFile = func(name string) ([]byte, error) { return nil, &fs.PathError{Op: "read", Path: name, Err: unix.EIO} }
+		err := m.Reload(t.Context())
+		require.ErrorContains(t, err, "read whether kernel module amdgpu is loaded: read /sys/module/amdgpu/initstate: input/output error")
+		assert.NotErrorIs(t, err, gpu.ErrInUse)
+		assert.Equal(t, []string{unloads, loads, loads, loads}, h.said())
+		assert.FileExists(t, m.Marker)
+	})
 }
 
 func TestDeadlines(t *testing.T) {
@@ -316,51 +299,15 @@ func TestModuleBetweenLoadedAndUnloaded(t *testing.T) {
 		h, m := newHost(t)
 		h.hang[unloads] = make(chan struct{})
 		h.state = "going"
+		start := time.Now()
 		err := m.Reload(t.Context())
+		assert.Equal(t, 102*time.Second+5*time.Minute, time.Since(start), "it may still be loaded or unloaded")
 		assert.ErrorContains(t, err, `the kernel reports state "going" for kernel module amdgpu, neither loaded nor unloaded: reboot the node`)
 		assert.Equal(t, []string{unloads}, h.said())
 		assert.FileExists(t, m.Marker)
 		close(h.hang[unloads])
 		synctest.Wait()
 		assert.Equal(t, live, h.is())
-	})
-}
-
-func TestReloadOfAManagedModule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, m := newHost(t)
-		kmm := &manager{host: h, manages: true, takes: 58 * time.Second} // no multiple of the pause between two looks
-		m.Manager = kmm
-		require.NoError(t, m.Reload(t.Context()))
-		assert.Equal(t, []string{unloads}, h.said(), "the manager loads it")
-		assert.Equal(t, 1, kmm.asked)
-
-		kmm.asked, kmm.never = 0, 1
-		start := time.Now()
-		require.NoError(t, m.Reload(t.Context()), "it is asked again")
-		assert.Equal(t, 2, kmm.asked)
-		assert.Equal(t, 5*time.Minute+5*time.Second+time.Minute, time.Since(start))
-
-		kmm.asked, kmm.never = 0, 0
-		kmm.loadErr = []error{errors.New("no API server"), errors.New("no API server")}
-		require.NoError(t, m.Reload(t.Context()), "an API server that is away for a while")
-		assert.Equal(t, 3, kmm.asked)
-
-		kmm.asked, kmm.never = 0, 99
-		err := m.Reload(t.Context())
-		require.ErrorContains(t, err, "could not be loaded again in 3 tries: its manager did not load it within 5m0s")
-		assert.FileExists(t, m.Marker)
-
-		// A plugin that is killed now asks the manager again.
-		kmm.never = 0
-		again := *m
-		require.NoError(t, again.Resume(t.Context()))
-		assert.NotContains(t, h.said(), loads)
-		assert.NoFileExists(t, m.Marker)
-
-		kmm.manages = false
-		require.NoError(t, m.Reload(t.Context()))
-		assert.Contains(t, h.said(), loads, "nothing else manages it any more")
 	})
 }
 

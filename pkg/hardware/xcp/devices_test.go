@@ -190,6 +190,7 @@ func TestPartitionable(t *testing.T) {
 			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
 			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX}, Elsewhere: []Mode{CPX}},
 			{XCCs: 8, MemoryMode: NPS1, Modes: []Mode{CPX}}, // a virtual function in this mode
+			{XCCs: 2, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
 		},
 		false: {{}, {XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX}}, {MemoryMode: NPS1, Modes: []Mode{SPX, CPX}}},
 	} {

@@ -40,15 +40,10 @@ func MemoryOf(total int64, memory MemoryMode, n int) []int64 {
 	return shares
 }
 
-// regionsOf divides the memory into regions. One region has it all, whatever is
-// missing from it.
+// regionsOf divides the memory into regions.
 func regionsOf(total int64, n int) []int64 {
 	n = max(n, 1)
 	regions := make([]int64, n)
-	if n == 1 {
-		regions[0] = total
-		return regions
-	}
 	missing := int64(0)
 	if (total+reserved)%granule == 0 {
 		missing = reserved

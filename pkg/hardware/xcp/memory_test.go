@@ -77,6 +77,7 @@ func TestMemoryOfOddGPUs(t *testing.T) {
 		{"partitions of two regions", 192*gib - reserved, NPS4, 2, []int64{96 * gib, 96*gib - reserved}},
 		{"an odd number of GiB", 95*gib - reserved, NPS2, 2, []int64{95 * gib / 2, 95*gib/2 - reserved}},
 		{"the whole of four regions", 192*gib - reserved, NPS4, 1, []int64{192*gib - reserved}},
+		{"partitions of four regions", 192*gib - reserved, NPS8, 2, []int64{96 * gib, 96*gib - reserved}},
 		{"three partitions of four regions", 12 * gib, NPS4, 3, []int64{4 * gib, 4 * gib, 4 * gib}},
 	} {
 		assert.Equal(t, test.want, MemoryOf(test.total, test.memory, test.n), test.name)

@@ -83,6 +83,7 @@ func TestProfiles(t *testing.T) {
 		assert.False(t, ok, profile)
 		assert.Empty(t, m)
 	}
+	assert.Equal(t, []string{"SPX", "CPX"}, Names([]Mode{CPX, SPX, "OPX"}), "as drivers list them")
 }
 
 func TestCount(t *testing.T) {

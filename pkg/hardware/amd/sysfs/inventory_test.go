@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -14,24 +15,11 @@ import (
 )
 
 func TestInventoryOfMI300X(t *testing.T) {
-	files, m := machineOf(t, amdtest.MI300XCPX())
-	files.Set(sysfs.DevicesDir+"/0000:05:00.0/product_name", "AMD Instinct MI300X OAM\n")
-	gpus := gpusOf(t, m)
+	files := complete("0x74a1", true)
+	gpus := gpusOf(t, sysfs.New(files, klog.Logger{}))
 	require.Len(t, gpus, 1)
+	assert.Len(t, files.Writes, 2, "xcp_config is CPX again")
 	got := gpus[0]
-	numa := int64(1)
-	assert.Equal(t, "0000:05:00.0", got.PCIAddress)
-	assert.Equal(t, gpu.AMD, got.Vendor)
-	assert.Equal(t, 128, got.Minor)
-	assert.Equal(t, "GPU-e3a9f00d12345678", got.UUID)
-	assert.Equal(t, "AMD Instinct MI300X OAM", got.ProductName)
-	assert.Equal(t, "gfx942", got.Architecture)
-	assert.Equal(t, "6.16.13", got.DriverVersion)
-	assert.Equal(t, "NPS1", got.MemoryMode)
-	assert.Equal(t, 196592*amdtest.MiB, got.Memory)
-	assert.Equal(t, &numa, got.NUMANode)
-	assert.Equal(t, "pci0000:00", got.PCIeRoot)
-
 	assert.Len(t, got.Placements, 8+4+2+1)
 	assert.Equal(t, "gpu-0000-05-00-0-cpx-0", got.Placements[0].Name())
 	last := got.Placements[14]
@@ -39,6 +27,12 @@ func TestInventoryOfMI300X(t *testing.T) {
 	assert.EqualValues(t, 304, last.ComputeUnits)
 	assert.EqualValues(t, 38, amdtest.Placement(t, got, "cpx-7").ComputeUnits)
 	assert.Equal(t, 24574*amdtest.MiB, amdtest.Placement(t, got, "cpx-7").Memory)
+	got.Placements, got.Counters = nil, nil
+	assert.Equal(t, gpu.GPU{
+		PCIAddress: "0000:05:00.0", Vendor: gpu.AMD, Minor: 128, UUID: "GPU-e3a9f00d12345678", ProductName: "AMD Instinct MI300X OAM", PCIID: "0x74A11002", PCISubsystemID: "0x74A11002",
+		Architecture: "gfx942", DriverVersion: "6.16.13", Partitionable: true, MemoryMode: "NPS1", Modes: map[string][]string{"NPS1": {"SPX", "DPX", "QPX", "CPX"}, "NPS4": {"SPX", "CPX"}},
+		Memory: 196592 * amdtest.MiB, ComputeUnits: 304, NUMANode: ptr.To[int64](1), PCIeRoot: "pci0000:00", UntestedLimits: true,
+	}, got)
 }
 
 // What the GPU offers does not change with the mode that it is in.
@@ -123,6 +117,39 @@ func TestMemoryOfAnAPU(t *testing.T) {
 	assert.Equal(t, 128*amdtest.GiB/6/4096*4096, amdtest.Placement(t, before[0], "cpx-5").Memory)
 	files.Replace(cpx)
 	assert.Equal(t, before, gpusOf(t, m))
+
+	cpx.Nodes[2].Bytes -= amdtest.MiB
+	cpx.Nodes = cpx.Nodes[:5] // the missing one counts like the smallest
+	_, m = machineOf(t, cpx)
+	assert.Equal(t, 6*(128*amdtest.GiB/6/4096*4096)-2*amdtest.MiB, gpusOf(t, m)[0].Memory)
+}
+
+// What a mode told of an unknown chip holds in the modes that do not tell it.
+func TestXCCsOfAnUnknownChip(t *testing.T) {
+	spx, cpx := amdtest.MI300XSPX(), amdtest.MI300XCPX()
+	spx.Device, cpx.Device, cpx.Nodes = "0x7fff", "0x7fff", cpx.Nodes[:7]
+	files, m := machineOf(t, spx)
+	want := gpusOf(t, m)
+	files.Replace(cpx)
+	assert.Equal(t, want, gpusOf(t, m), "although a partition is missing")
+	all := amdtest.MI300XCPX()
+	all.Device = "0x7fff"
+	_, m = machineOf(t, all)
+	assert.Equal(t, want[0].Placements, gpusOf(t, m)[0].Placements, "by the nodes")
+	cpx.Nodes = nil
+	_, m = machineOf(t, cpx)
+	_, err := m.Live(t.Context(), address)
+	assert.ErrorContains(t, err, "has no node in KFD's topology")
+}
+
+// Where neither the driver nor KFD says how much memory there is, the GPU is left out.
+func TestMemoryIsNotInvented(t *testing.T) {
+	files, m := machineOf(t, amdtest.MI300XSPX())
+	files.Remove(device + "/" + sysfs.VRAMTotalFile)
+	assert.Equal(t, 196592*amdtest.MiB, gpusOf(t, m)[0].Memory, "KFD tells as well")
+	files.Set(sysfs.NodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
+	_, err := sysfs.New(files, klog.Logger{}).Inventory(t.Context())
+	assert.ErrorContains(t, amdtest.Broken(t, err, address), "neither amdgpu nor KFD say how much memory it has")
 }
 
 // A driver that does not cap partitions shows each of them the memory of all.
@@ -175,8 +202,8 @@ func TestConfigsAreReadOnce(t *testing.T) {
 		files.Set(dir+"/dec/num_shared", row[2]+"\n")
 	}
 	files.Set(dir+"/supported_xcp_configs", "SPX, DPX, QPX, CPX\n")
-	files.Set(dir+"/xcp_config", "CPX\n")
-	select1("CPX")
+	files.Set(dir+"/xcp_config", "SPX\n")
+	select1("SPX")
 	files.OnWrite = func(name, text string) error {
 		if name == dir+"/xcp_config" {
 			select1(text)
@@ -188,8 +215,8 @@ func TestConfigsAreReadOnce(t *testing.T) {
 	assert.Equal(t, map[string]int64{"decoders": 1}, amdtest.Placement(t, g, "qpx-3").Engines)
 	assert.Empty(t, amdtest.Placement(t, g, "cpx-7").Engines, "an engine that two share is nobody's")
 	assert.Equal(t, []string{
-		"SPX > " + dir + "/xcp_config", "DPX > " + dir + "/xcp_config", "QPX > " + dir + "/xcp_config", "CPX > " + dir + "/xcp_config",
-	}, files.Writes)
+		"DPX > " + dir + "/xcp_config", "QPX > " + dir + "/xcp_config", "CPX > " + dir + "/xcp_config", "SPX > " + dir + "/xcp_config",
+	}, files.Writes, "at the end, the mode is as it was")
 
 	assert.Equal(t, g, gpusOf(t, m)[0])
 	assert.Len(t, files.Writes, 4, "no write the second time")
@@ -198,12 +225,39 @@ func TestConfigsAreReadOnce(t *testing.T) {
 	assert.Len(t, files.Writes, 8, "under another memory mode they are read again")
 }
 
-func TestGPUThatCannotBeReadHidesNoOther(t *testing.T) {
+// A description of the modes that cannot be read is not used, and is read again.
+func TestConfigsThatCannotBeRead(t *testing.T) {
+	want := gpusOf(t, sysfs.New(complete("0x74a1", true), klog.Logger{}))
+	dir := device + "/" + sysfs.ConfigDir + "/"
+	for name, breaks := range map[string]func(files *amdtest.Tree){
+		"read " + dir + "supported_xcp_configs": func(*amdtest.Tree) {}, "read " + dir + "xcp_config": func(*amdtest.Tree) {}, "write " + dir + "xcp_config": func(*amdtest.Tree) {},
+		"read " + dir + "xcc/num_inst": func(*amdtest.Tree) {}, "read " + dir + "jpeg/num_shared": func(*amdtest.Tree) {}, "read " + dir + "supported_nps_configs": func(*amdtest.Tree) {},
+		"many":           func(files *amdtest.Tree) { files.Set(dir+"jpeg/num_inst", "many") },
+		"less than none": func(files *amdtest.Tree) { files.Set(dir+"jpeg/num_inst", "-1") },
+	} {
+		files := complete("0x74a1", true)
+		m := sysfs.New(files, klog.Logger{})
+		files.Refuse(name, unix.EIO)
+		breaks(files)
+		assert.Empty(t, gpusOf(t, m)[0].Placements[0].Engines, name)
+		delete(files.Fails, name)
+		files.Set(dir+"jpeg/num_inst", "5")
+		assert.Equal(t, want, gpusOf(t, m), name)
+	}
+}
+
+// secondGPU is beside an MI300X.
+func secondGPU() amdtest.GPU {
 	other := amdtest.MI300XCPX()
 	other.Address, other.First = "0000:27:00.0", 136
 	for i := range other.Nodes {
 		other.Nodes[i].Number, other.Nodes[i].Location, other.Nodes[i].Minor = 10+i, 0x2700+i, 136+i
 	}
+	return other
+}
+
+func TestGPUThatCannotBeReadHidesNoOther(t *testing.T) {
+	other := secondGPU()
 	files, m := machineOf(t, amdtest.MI300XSPX(), other)
 	require.Len(t, gpusOf(t, m), 2)
 	for _, test := range []struct {
@@ -215,7 +269,8 @@ func TestGPUThatCannotBeReadHidesNoOther(t *testing.T) {
 		{"no mode", func() { files.Set(sysfs.DevicesDir+"/0000:05:00.0/"+sysfs.ComputeFile, "UNKNOWN\n") }, `the compute mode is "UNKNOWN"`},
 		{"no memory mode", func() { files.Set(sysfs.DevicesDir+"/0000:05:00.0/"+sysfs.MemoryFile, "UNKNOWN\n") }, `the memory mode is "UNKNOWN"`},
 		{"no KFD node", func() { files.Remove(sysfs.NodesDir + "/2"); files.Set(sysfs.TopologyDir+"/generation_id", "2\n") }, "has no node in KFD's topology"},
-		{"no render node", func() { files.Remove(sysfs.DevicesDir + "/0000:05:00.0/drm/renderD128") }, "list /sys/bus/pci/devices/0000:05:00.0/drm"},
+		{"no render node", func() { files.Remove(device + "/drm/renderD128") }, "list /sys/bus/pci/devices/0000:05:00.0/drm"},
+		{"a display alone", func() { files.Remove(device + "/drm/renderD128"); files.Set(device+"/drm/card0/dev", "226:0") }, "it has no render node in"},
 		{"memory that is no number", func() { files.Set(sysfs.DevicesDir+"/0000:05:00.0/"+sysfs.VRAMTotalFile, "many\n") }, `says "many"`},
 		{"gone", func() {
 			files.Remove(sysfs.DevicesDir + "/0000:05:00.0")
@@ -254,19 +309,14 @@ func TestGPUThatKFDNeverHad(t *testing.T) {
 	assert.ErrorContains(t, amdtest.Broken(t, err, "0000:05:00.0"), "has no node in KFD's topology")
 }
 
-// Without the number of the chip, the number of XCCs would be a guess.
-func TestChipThatCannotBeRead(t *testing.T) {
-	files, m := machineOf(t, amdtest.MI300XSPX())
-	files.Fails["read "+sysfs.DevicesDir+"/0000:05:00.0/"+sysfs.DeviceFile] = unix.EIO
-	gpus, err := m.Inventory(t.Context())
-	assert.Empty(t, gpus)
-	assert.ErrorIs(t, amdtest.Broken(t, err, "0000:05:00.0"), unix.EIO)
-}
-
 func TestNUMANode(t *testing.T) {
-	for text, want := range map[string]*int64{"1\n": ptr.To[int64](1), "-1\n": nil, "none\n": nil} {
+	for text, want := range map[string]*int64{"1\n": ptr.To[int64](1), "0\n": ptr.To[int64](0), "-1\n": nil, "none\n": nil} {
 		files, m := machineOf(t, amdtest.MI300XSPX())
 		files.Set(sysfs.DevicesDir+"/0000:05:00.0/numa_node", text)
 		assert.Equal(t, want, gpusOf(t, m)[0].NUMANode, text)
+		files.Set(device+"/unique_id", "0x0") // of a virtual function
+		files.Links[device] = "/sys/devices/platform/soc:pcie@1/pci0001:00/0001:00:00.0"
+		assert.Empty(t, gpusOf(t, m)[0].UUID)
+		assert.Equal(t, "pci0001:00", gpusOf(t, m)[0].PCIeRoot)
 	}
 }

@@ -93,7 +93,11 @@ func FuzzParseAddress(f *testing.F) {
 }
 
 func TestNodesOfAGPU(t *testing.T) {
-	top := Topology{Nodes: []Node{{Minor: 130, location: 0x500}, {Minor: 129, location: 0x2700}, {Minor: 128, location: 0x501}}}
+	top := Topology{Nodes: []Node{
+		{Minor: 130, location: 0x500}, {Minor: 129, location: 0x2700}, {Minor: 128, location: 0x501}, {Minor: 131, location: 0x508}, {Minor: 132, location: 0x510}, {Minor: 133, domain: 1, location: 0x500},
+	}}
 	of := top.Of(address{bus: 5})
 	assert.Equal(t, []Node{top.Nodes[2], top.Nodes[0]}, of, "in the order of their render nodes")
+	assert.Equal(t, top.Nodes[2:3], top.Of(address{bus: 5, function: 1}))
+	assert.Equal(t, top.Nodes[4:5], top.Of(address{bus: 5, device: 2}))
 }

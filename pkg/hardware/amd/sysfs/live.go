@@ -118,11 +118,11 @@ func (c *GPU) Confirmed() (Live, error) {
 		if p.Node == nil {
 			continue
 		}
-		again, ok, err := ReadNode(c.Task, p.Node.Number)
+		again, _, err := ReadNode(c.Task, p.Node.Number)
 		if err != nil && !Absent(err) {
 			return l, err
 		}
-		if err != nil || !ok || again != *p.Node {
+		if again != *p.Node { // also if it is gone
 			return c.fresh()
 		}
 	}

@@ -66,7 +66,7 @@ func TestModeThatTheChipDoesNotHave(t *testing.T) {
 	c.Nodes[0].XCCs = 1
 	_, m := machineOf(t, c)
 	_, err := m.Live(t.Context(), c.Address)
-	assert.Error(t, err)
+	assert.ErrorContains(t, err, "it is in mode TPX, which a chip of 3 XCCs does not have")
 }
 
 func TestRecentTopologyIsReadAgainAfterAChange(t *testing.T) {
@@ -81,6 +81,25 @@ func TestRecentTopologyIsReadAgainAfterAChange(t *testing.T) {
 	assert.Same(t, first, recent())
 	files.Replace(amdtest.MI300XDPX())
 	assert.Len(t, recent().Nodes, 2)
+}
+
+// A kernel that does not count its changes is looked at again where the last look
+// does not fit.
+func TestSwitchThatKFDDidNotCount(t *testing.T) {
+	files, m := machineOf(t, amdtest.MI300XCPX())
+	live, err := m.Live(t.Context(), address)
+	require.NoError(t, err)
+	require.Len(t, live, 8)
+	for _, g := range []amdtest.GPU{amdtest.MI300XDPX(), amdtest.MI300XCPX(), amdtest.MI300XSPX()} {
+		generation := files.Files[sysfs.TopologyDir+"/generation_id"]
+		files.Replace(g)
+		files.Set(sysfs.TopologyDir+"/generation_id", generation)
+		live, err = m.Live(t.Context(), address)
+		require.NoError(t, err)
+		for _, p := range live {
+			assert.True(t, p.Complete, "%s of %s", p.Name(), g.Compute)
+		}
+	}
 }
 
 func onGPU[T any](t *testing.T, m *sysfs.Machine, f func(c *sysfs.GPU) (T, error)) (T, error) {
@@ -106,6 +125,7 @@ func TestConfirmed(t *testing.T) {
 	assert.Equal(t, []int64{152, 150}, units())
 	files.Set(properties, strings.Replace(before, "simd_count 608", "simd_count 0", 1))
 	assert.Equal(t, []int64{152}, units(), "a node in the making")
+	assert.Equal(t, []int64{152}, units(), "it is still missing")
 	files.Set(properties, before)
 	assert.Equal(t, []int64{152, 152}, units())
 	files.Remove(sysfs.NodesDir + "/3")
@@ -137,7 +157,6 @@ func TestCheckMinor(t *testing.T) {
 	require.NoError(t, check(m, 129), "another spelling")
 	for _, call := range []string{"list " + sysfs.PlatformDir, "stat " + device + "/drm/renderD129", "stat " + sysfs.PlatformDir + "/amdgpu_xcp.1/drm/renderD129"} {
 		files.Refuse(call, unix.EIO)
-		m.Forget()
 		assert.ErrorIs(t, check(m, 129), unix.EIO, call)
 		delete(files.Fails, call)
 	}

@@ -132,11 +132,3 @@ func (m *Machine) readTopology(t *Task) (*Topology, error) {
 	m.topology = fresh
 	return fresh, nil
 }
-
-// Forget drops what belongs to a load of the driver that is over.
-func (m *Machine) Forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.topology = nil
-	m.capacities = map[string]*capacity{}
-}

@@ -44,9 +44,9 @@ func TestModes(t *testing.T) {
 		"by the kernel's rule":             {func(f *amdtest.Tree) { f.Set(memories, "NPS1, NPS4") }, byRule},
 		"as the driver describes them": {func(f *amdtest.Tree) {
 			f.Set(memories, "NPS1, NPS4")
-			describes(f, map[string]string{"SPX": "NPS1", "DPX": "NPS1, NPS4", "QPX": "NPS1", "CPX": "NPS1, NPS4"})
+			describes(f, map[string]string{"SPX": "NPS1", "DPX": "NPS1, NPS4", "QPX": "NPS4", "CPX": "NPS1, NPS4"})
 		}, gpu.Modes{Compute: "CPX", Computes: all, Memory: "NPS1", Memories: []string{"NPS1", "NPS4"},
-			Legal: map[string][]string{"NPS1": all, "NPS4": {"DPX", "CPX"}}}},
+			Legal: map[string][]string{"NPS1": all, "NPS4": {"DPX", "QPX", "CPX"}}}},
 		"the driver takes no request": {func(f *amdtest.Tree) {
 			f.Set(memories, "NPS1, NPS4")
 			f.Infos[path.Join(device, sysfs.MemoryFile)] = sysfs.Info{Mode: 0o444}
@@ -58,6 +58,24 @@ func TestModes(t *testing.T) {
 			f.Set(path.Join(device, sysfs.MemoryFile), "NPS4")
 			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
 		}, gpu.Modes{Compute: "DPX", Computes: []string{"DPX", "QPX", "CPX"}, Memory: "NPS4", Memories: []string{"NPS4"}, Legal: map[string][]string{"NPS4": {"DPX", "QPX", "CPX"}}}},
+		"the rule for a newer chip": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XDPX()
+			g.Memory, g.Nodes[0].GFX = "NPS2", 90500
+			f.Replace(g)
+			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
+		}, gpu.Modes{Compute: "DPX", Computes: []string{"DPX", "QPX", "CPX"}, Memory: "NPS2", Memories: []string{"NPS2"}, Legal: map[string][]string{"NPS2": {"DPX", "QPX", "CPX"}}}},
+		"other memory modes of a newer chip": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XSPX()
+			g.Nodes[0].GFX = 90500
+			f.Replace(g)
+			f.Set(memories, "NPS1, NPS2")
+		}, gpu.Modes{Compute: "SPX", Computes: all, Memory: "NPS1", Memories: []string{"NPS1", "NPS2"}, Legal: map[string][]string{"NPS1": all, "NPS2": {"DPX", "QPX", "CPX"}}}},
+		"without a KFD node": {func(f *amdtest.Tree) {
+			g := amdtest.MI300XCPX()
+			g.Nodes = nil
+			f.Replace(g)
+			f.Remove(path.Join(device, sysfs.AvailableComputeFile))
+		}, one},
 		"a GPU that cannot be partitioned": {func(f *amdtest.Tree) {
 			f.Replace(amdtest.MI300XSPX())
 			f.Remove(path.Join(device, sysfs.ComputeFile))
@@ -80,6 +98,16 @@ func TestModesOfAGPUThatIsNotBound(t *testing.T) {
 	files.Remove(path.Join(sysfs.DriverDirs[1], address))
 	_, err = m.Modes(t.Context(), address)
 	assert.Equal(t, gpu.CauseLost, gpu.CauseOf(err))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	for _, dir := range sysfs.DriverDirs { // kernels have one of them
+		files.Set(path.Join(dir, address)+"/", "")
+		all, err := m.Addresses(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{address}, all)
+		files.Remove(dir)
+	}
+	_, err = m.Addresses(t.Context())
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 

@@ -42,7 +42,7 @@ func TestParseProperties(t *testing.T) {
 		ComputeUnits: 38, // not 40, which counts those that are fused off
 		XCCs:         1, GFX: 90402, device: 29857, banks: 1, Hive: 15188982192727901047,
 	}, n)
-	assert.Equal(t, "gfx942", n.Architecture())
+	assert.Equal(t, []string{"gfx942", "gfx90a", "gfx1100"}, []string{n.Architecture(), Node{GFX: 90010}.Architecture(), Node{GFX: 110000}.Architecture()})
 
 	n, ok = parseProperties(strings.Replace(mi300xNode2, "num_xcc 1\n", "", 1)).node(2, "1")
 	assert.True(t, ok, "an older kernel")

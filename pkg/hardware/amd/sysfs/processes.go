@@ -74,10 +74,7 @@ func AllProcesses(t *Task) ([]Process, error) {
 
 // NewProcess reads the name of a process, which is empty where it cannot be read.
 func NewProcess(t *Task, pid int) Process {
-	name, err := t.Read(path.Join("/proc", strconv.Itoa(pid), "comm"))
-	if err != nil {
-		name = ""
-	}
+	name, _ := t.Read(path.Join("/proc", strconv.Itoa(pid), "comm"))
 	return Process{PID: pid, name: name}
 }
 

@@ -95,6 +95,9 @@ func TestPlanForSeveralDevices(t *testing.T) {
 	for range 7 {
 		f.run("node-0", one)
 	}
+	f.run("node-0", seven)
+	f.run("node-0", two)
+	f.remove("pod-7")
 	f.run("node-0", two)
 	waiting := f.add(seven, 2, priority(5))
 	for _, requests := range [][]resourceapi.DeviceRequest{{allocator.Request("gpu", seven, 2)}, {allocator.Request("a", seven, 1), allocator.Request("b", seven, 1)}} {
@@ -103,10 +106,29 @@ func TestPlanForSeveralDevices(t *testing.T) {
 		require.Nil(t, refusal)
 		assert.Equal(t, "node-0", plan.Node)
 		assert.Len(t, plan.Devices, 2)
-		require.Len(t, plan.Moves, 1)
-		assert.Equal(t, "pod-7", plan.Moves[0].Pod.Name)
+		require.Len(t, plan.Moves, 2)
+		assert.Equal(t, []string{"pod-8", "pod-9"}, []string{plan.Moves[0].Pod.Name, plan.Moves[1].Pod.Name})
 		assert.Equal(t, "node-1", plan.Moves[0].Node)
 	}
+}
+
+// Of the pods of a GPU, those stay that need not move.
+func TestPlanOfFewestPods(t *testing.T) {
+	f := newFleet(t, 1, 1, 1)
+	for range 7 {
+		f.run("node-0", one)
+	}
+	for _, node := range []string{"node-1", "node-2"} {
+		f.run(node, three, func(p *corev1.Pod) { p.OwnerReferences = nil })
+	}
+	waiting := f.add(three, 1, priority(5))
+	f.claims[waiting].Spec.Devices.Requests = append(f.claims[waiting].Spec.Devices.Requests, allocator.Request("other", two, 1))
+	plan, refusal := f.plan(waiting, defrag.Options{MaxPods: 6})
+	require.Nil(t, refusal)
+	assert.Len(t, plan.Moves, 6)
+	_, refusal = f.plan(waiting, defrag.Options{MaxPods: 5})
+	require.NotNil(t, refusal)
+	assert.Equal(t, defrag.TooMany, refusal.Reason, refusal)
 }
 
 // The largest pod moves first, and pods go where the most is allocated, so that other nodes stay empty.

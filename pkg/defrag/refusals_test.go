@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/defrag"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // TestRefusals: each change to a situation in which a pod could be moved forbids it.
@@ -37,6 +38,13 @@ func TestRefusals(t *testing.T) {
 				for i := range c.Status.ReservedFor {
 					change(&c.Status.ReservedFor[i])
 				}
+			}
+		}
+	}
+	mostPods := func(n string) func(*fleet, string) {
+		return func(f *fleet, _ string) {
+			for i := range f.in.Nodes {
+				f.in.Nodes[i].Status.Allocatable[corev1.ResourcePods] = resource.MustParse(n)
 			}
 		}
 	}
@@ -217,18 +225,30 @@ func TestRefusals(t *testing.T) {
 			}}}
 		}, defrag.Options{}, defrag.Unsupported, "may keep it away"},
 		"watched by an administrator": {func(f *fleet, _ string) {
-			watch := f.add(one, 1)
-			f.claims[watch].Status.Allocation = f.claims["pod-2"].Status.Allocation.DeepCopy()
-			f.claims[watch].Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+			for _, pod := range []string{"pod-0", "pod-2"} {
+				watch := f.add(one, 1)
+				f.claims[watch].Status.Allocation = f.claims[pod].Status.Allocation.DeepCopy()
+				f.claims[watch].Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+			}
 		}, defrag.Options{}, "", ""},
 		"claim of a group":        {reserved(func(r *resourceapi.ResourceClaimConsumerReference) { r.Resource = "podgroups" }), defrag.Options{}, defrag.NotMovable, "not used by exactly one pod"},
 		"claim of an earlier pod": {reserved(func(r *resourceapi.ResourceClaimConsumerReference) { r.UID = "old" }), defrag.Options{}, defrag.NotMovable, "is not the pod's alone"},
 		"volume not read":         {func(f *fleet, w string) { f.localVolume(); f.in.Storage.Volumes = nil; pods(withVolume)(f, w) }, defrag.Options{}, defrag.NotMovable, "are not known"},
-		"no room for more pods": {func(f *fleet, _ string) {
-			for i := range f.in.Nodes {
-				f.in.Nodes[i].Status.Allocatable[corev1.ResourcePods] = resource.MustParse("2")
+		"no room for more pods":   {mostPods("2"), defrag.Options{}, defrag.NoPlace, ""},
+		"room for one more pod":   {mostPods("3"), defrag.Options{}, "", ""},
+		"a pool with a name of its own": {func(f *fleet, _ string) {
+			for i, s := range f.slices {
+				if *s.Spec.NodeName == "node-1" {
+					f.slices[i] = s.DeepCopy()
+					f.slices[i].Spec.Pool.Name = "other"
+				}
 			}
-		}, defrag.Options{}, defrag.NoPlace, ""},
+			f.claims["pod-2"].Status.Allocation.Devices.Results[0].Pool = "other"
+		}, defrag.Options{}, "", ""},
+		"more is held than there is": {func(f *fleet, _ string) {
+			held := &f.claims["pod-0"].Status.Allocation.Devices.Results[0]
+			held.Device = gpu.OfDevice(held.Device) + "-mig-7g-80gb-0"
+		}, defrag.Options{}, "", ""},
 		"CPU elsewhere for one of two": {func(f *fleet, w string) { f.run("node-1", one); pods(request(corev1.ResourceCPU, "17"))(f, w) }, defrag.Options{}, defrag.NoPlace, ""},
 		"budget allows one of two": {func(f *fleet, _ string) {
 			f.run("node-1", one)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
@@ -30,6 +31,13 @@ func TestClasses(t *testing.T) {
 	assert.Equal(t, []*resourceapi.DeviceClass{classes["a"], classes["b"]}, all)
 }
 
+func TestExtendedResources(t *testing.T) {
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	assert.Equal(t, []string{"deviceclass.resource.kubernetes.io/a"}, allocation.ExtendedResources(class))
+	class.Spec.ExtendedResourceName = new("example.com/a")
+	assert.Equal(t, []string{"deviceclass.resource.kubernetes.io/a", "example.com/a"}, allocation.ExtendedResources(class))
+}
+
 func TestHold(t *testing.T) {
 	id := func(device string) structured.DeviceID { return structured.MakeDeviceID("driver", "pool", device) }
 	result := func(device string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
@@ -48,14 +56,16 @@ func TestHold(t *testing.T) {
 	state := allocation.Nothing()
 	held := allocation.Hold(state, []resourceapi.DeviceRequestAllocationResult{
 		result("alone"), result("shared", share("1", "2Gi")),
+		result("unmeasured", func(r *resourceapi.DeviceRequestAllocationResult) { r.ShareID = new(types.UID("3")) }),
 		result("looked-at", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) }),
 	})
-	assert.Equal(t, []structured.DeviceID{id("alone"), id("shared")}, held)
+	assert.Equal(t, []structured.DeviceID{id("alone"), id("shared"), id("unmeasured")}, held)
 	allocation.Hold(state, []resourceapi.DeviceRequestAllocationResult{result("shared", share("2", "3Gi"))})
 
-	assert.True(t, state.AllocatedDevices.Has(id("alone")))
-	assert.Len(t, state.AllocatedDevices, 1)
-	assert.Len(t, state.AllocatedSharedDeviceIDs, 2)
+	assert.Equal(t, sets.New(id("alone")), state.AllocatedDevices)
+	assert.Equal(t, sets.New(structured.MakeSharedDeviceID(id("shared"), new(types.UID("1"))), structured.MakeSharedDeviceID(id("shared"), new(types.UID("2"))),
+		structured.MakeSharedDeviceID(id("unmeasured"), new(types.UID("3")))), state.AllocatedSharedDeviceIDs)
+	assert.Len(t, state.AggregatedCapacity, 1)
 	memory := state.AggregatedCapacity[id("shared")]["memory"]
 	assert.Equal(t, "5Gi", memory.String())
 	assert.Empty(t, allocation.Nothing().AllocatedDevices)

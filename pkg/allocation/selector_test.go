@@ -1,6 +1,7 @@
 package allocation_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,7 +42,34 @@ func TestMatches(t *testing.T) {
 			require.ErrorAs(t, err, &selector)
 			assert.Equal(t, *test.compiles, selector.Compiles)
 			assert.Equal(t, test.selectors[len(test.selectors)-1] == wrong, selector.Expression == wrong)
-			assert.ErrorContains(t, err, selector.Expression[:12])
+			assert.ErrorContains(t, err, "the selector `"+selector.Expression+map[bool]string{true: "` fails: ", false: "` is wrong: "}[selector.Compiles])
 		})
+	}
+}
+
+// late has ended, and says so from the second time on.
+type late struct {
+	context.Context
+	asked int
+}
+
+func (l *late) Err() error {
+	if l.asked++; l.asked == 1 {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+// A context that has ended, before or meanwhile, says nothing about a selector.
+func TestMatchesWithoutTime(t *testing.T) {
+	const list = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+	long := resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: list + ".all(a, " + list + ".all(b, " + list + ".all(c, a + b + c >= 0)))"}}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for ctx, s := range map[context.Context]resourceapi.DeviceSelector{ended: {CEL: &resourceapi.CELDeviceSelector{Expression: "true"}}, &late{Context: ended}: long} {
+		_, err := allocation.Matches(ctx, allocation.NewCache(10), cel.Device{}, s)
+		require.ErrorIs(t, err, context.Canceled)
+		var selector *allocation.SelectorError
+		require.NotErrorAs(t, err, &selector)
 	}
 }

@@ -62,6 +62,7 @@ func TestAnIdleGPUOffersEveryProfile(t *testing.T) {
 	assert.Equal(t, 8, g.Positions)
 	assert.Equal(t, scenes.H100Name, g.ProductName)
 	assert.Equal(t, "0000:0f:00.0", g.PCIBusID)
+	assert.Equal(t, "nvidia", g.Vendor)
 	assert.EqualValues(t, scenes.H100Memory, g.MemoryBytes)
 	assert.Empty(t, g.Held)
 }
@@ -132,11 +133,16 @@ func TestRestOfAShare(t *testing.T) {
 func TestTaintedDevicesAreNotOffered(t *testing.T) {
 	in := oneH100()
 	all := func(string) bool { return true }
-	scenes.Taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Value: "v", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	var want []cluster.Taint
+	for _, of := range [][3]string{{"k", "w", "NoSchedule"}, {"k", "v", "NoSchedule"}, {"k", "v", "NoExecute"}, {"j", "v", "NoSchedule"}} {
+		taint := resourceapi.DeviceTaint{Key: of[0], Value: of[1], Effect: resourceapi.DeviceTaintEffect(of[2])}
+		scenes.Taint(in.Slices, all, taint)
+		want = append([]cluster.Taint{{Key: taint.Key, Value: taint.Value, Effect: taint.Effect, Devices: 26, Of: 26}}, want...)
+	}
 	g := only(t, in)
 	assert.Empty(t, g.Fits)
 	assert.Equal(t, cluster.Blocked, g.Bar[0].State)
-	assert.Equal(t, []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule", Devices: 26, Of: 26}}, g.Taints)
+	assert.Equal(t, want, g.Taints)
 }
 
 func TestATaintWithoutEffectOnlyInforms(t *testing.T) {
@@ -215,6 +221,7 @@ func TestOtherNamespacesHoldWithoutAName(t *testing.T) {
 func TestOnlyTheNodesAskedFor(t *testing.T) {
 	in := scenes.TwoNodes()
 	in.View.Nodes = []string{"node-b"}
+	in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, scenes.GPUOf(5)).GPUNode)
 	in.Claims = append(in.Claims, scenes.Claim("default", "lost", "node-z", 5, scenes.GPUOf(5)))
 	m := in.Summary()
 	require.Len(t, m.Nodes, 1)
@@ -227,6 +234,7 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 func TestANodeThatPublishesNone(t *testing.T) {
 	in := scenes.TwoNodes()
 	in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile("node-z", "dynamic").GPUs(gpunodes.MIGOn, scenes.GPUOf(0)).GPUNode)
+	in.GPUNodes = append(in.GPUNodes, gpunodes.WithProfile("without-gpus", "dynamic").Says(names.ConditionOverridden, true, "LabelHolds", "the node's label holds").GPUNode)
 	last := func() cluster.Node { nodes := in.Summary().Nodes; return nodes[len(nodes)-1] }
 	require.Equal(t, "node-z", last().Name)
 	assert.Equal(t, "It publishes none of its GPUs: see whether the kubelet plugin runs on the node.", last().Profile.Sentences(in.Now)[0].Text)
@@ -235,8 +243,11 @@ func TestANodeThatPublishesNone(t *testing.T) {
 }
 
 func TestAGPUThatCannotBeCutHasOnePosition(t *testing.T) {
-	g := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}})
+	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}}
+	in.Slices[1].Spec.Devices[0].Attributes["uuid"] = resourceapi.DeviceAttribute{StringValue: new("GPU-l4")}
+	g := only(t, in)
 	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 1, State: cluster.Free}}, g.Bar)
+	assert.Equal(t, "GPU-l4", g.UUID)
 	assert.Equal(t, map[string]int{cluster.WholeGPU: 1}, counts(g.Fits))
 }
 
@@ -301,6 +312,7 @@ func TestAGPUThatIsNeverWhole(t *testing.T) {
 	assert.EqualValues(t, 196592<<20, g.MemoryBytes, "of the GPU, not of its largest piece")
 	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(g.Fits))
 	assert.Equal(t, "NPS4", g.MemoryMode)
+	assert.Equal(t, "GPU-0", g.UUID)
 }
 
 func TestEqualObjectsInAnyOrderGiveAnEqualModel(t *testing.T) {
@@ -374,6 +386,10 @@ func TestRulesTaintWhatTheySelect(t *testing.T) {
 	require.Len(t, g.Taints, 1)
 	assert.Equal(t, g.Taints[0].Of, g.Taints[0].Devices)
 	assert.Equal(t, []string{"all", "one"}, g.Taints[0].Rules)
+	for _, other := range []resourceapi.DeviceTaint{{Key: fan.Key, Value: fan.Value, Effect: "NoExecute"}, {Key: fan.Key, Effect: fan.Effect}, {Key: "k", Value: fan.Value, Effect: fan.Effect}} {
+		in.Rules = append(in.Rules, rule("other", &resourceapi.DeviceTaintSelector{}))
+		in.Rules[len(in.Rules)-1].Spec.Taint = other
+	}
 	device := &cluster.Device{Device: &resourceapi.Device{Name: scenes.MIG(0, "3g.40gb", 4)}, Pool: &cluster.Pool{Name: pool}}
 	assert.Equal(t, []string{"all", "one"}, cluster.RulesBehind(in.Rules, device, fan))
 	assert.Empty(t, g.Fits)

@@ -49,7 +49,7 @@ func TestServing(t *testing.T) {
 		return &resourceapi.DeviceClass{Spec: resourceapi.DeviceClassSpec{Selectors: selector(expression)}}
 	}
 	c := &Cluster{Selectors: allocation.NewCache(10), DeviceClasses: allocation.Classes{
-		"ours": class(`device.driver == "gpu.tranche.dev"`), "any": {}, "nic": class(`device.driver == "nic.example.com"`),
+		"ours": class(`device.driver == "gpu.tranche.dev"`), "any": {Spec: resourceapi.DeviceClassSpec{Selectors: make([]resourceapi.DeviceSelector, 1)}}, "nic": class(`device.driver == "nic.example.com"`),
 	}}
 	const isOurs = `device.driver == "gpu.tranche.dev"`
 	for _, tt := range []struct {
@@ -89,7 +89,9 @@ func TestEstimateOfARollout(t *testing.T) {
 	p := gpunodes.NewPlan("canary", "balanced", 2).Says(names.ConditionProgressing, true, names.ReasonRollingOut, "")
 	done := metav1.NewTime(gpunodes.Now)
 	p.Status.EstimatedCompletionTime = &done
+	p.Status.History, p.Status.TargetRevision = []v1beta1.PlanRevision{{Revision: 2, ProfileName: "balanced"}, {Revision: 1, ProfileName: "before"}}, new(int64(1))
 	r, known := RolloutOf(&p.PartitionPlan)
 	assert.True(t, known)
 	assert.Equal(t, &done.Time, r.Done)
+	assert.Equal(t, "before", r.Profile, "that of the revision which nodes get")
 }

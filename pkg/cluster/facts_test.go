@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,22 @@ func TestNodesOfACluster(t *testing.T) {
 	assert.NotNil(t, c.Progress("node-b"))
 	assert.Nil(t, c.Progress("node-a"))
 	assert.Equal(t, 6, in.Summary().GPUCount())
+}
+
+// What a node's plugin reports of a GPU is shown with that GPU, in whatever order it reports them.
+func TestStatesOfGPUs(t *testing.T) {
+	in := scenes.Switching()
+	reported := in.GPUNodes[0].Status.Node.GPUs
+	slices.Reverse(reported)
+	want := map[string]cluster.GPUState{}
+	for i, state := range cluster.GPUsOf(&in.GPUNodes[0]) {
+		want[reported[i].Name] = state
+	}
+	got := map[string]cluster.GPUState{}
+	for _, g := range in.Summary().Nodes[0].GPUs {
+		got[g.Name] = g.GPUState
+	}
+	assert.Equal(t, want, got)
 }
 
 // The versions of drivers are each told once.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,7 @@ func chartProfiles(t *testing.T) []cluster.Profile {
 // Of the chart's profiles, those of the cluster's models are found, on the nodes that have them.
 func TestFitProfiles(t *testing.T) {
 	fleet := scenes.Fleet().Objects // H100, MI300X, L4
+	fleet.Slices = append(fleet.Slices, nic("gpu-00"))
 	profiles := chartProfiles(t)
 	unknown, err := cluster.New(fleet).FitProfiles(profiles)
 	require.NoError(t, err)
@@ -55,9 +57,9 @@ func TestFitProfiles(t *testing.T) {
 	assert.Equal(t, 3, nodes["cpx"])
 	assert.Equal(t, 12, nodes["whole"])
 
-	fleet.Slices = append(scenes.GPUs("node-a", 1, scenes.H100), scenes.GPUs("node-b", 1, scenes.H100)...)
+	fleet.Slices = slices.Concat(scenes.GPUs("node-a", 1, scenes.H100), scenes.GPUs("node-b", 1, scenes.H100), scenes.GPUs("node-c", 1, scenes.L4))
 	for i := range fleet.Slices {
-		product := map[string]string{"node-a": "NVIDIA X2", "node-b": "NVIDIA X1"}[*fleet.Slices[i].Spec.NodeName]
+		product := map[string]string{"node-a": "NVIDIA X2", "node-b": "NVIDIA X1", "node-c": "NVIDIA X3"}[*fleet.Slices[i].Spec.NodeName]
 		for _, d := range fleet.Slices[i].Spec.Devices {
 			if _, is := d.Attributes["productName"]; is {
 				d.Attributes["productName"] = resourceapi.DeviceAttribute{StringValue: &product}
@@ -66,7 +68,14 @@ func TestFitProfiles(t *testing.T) {
 	}
 	unknown, err = cluster.New(fleet).FitProfiles(profiles)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"NVIDIA X1", "NVIDIA X2"}, unknown)
+	assert.Equal(t, []string{"NVIDIA X1", "NVIDIA X2"}, unknown, "X3 cannot be partitioned")
+}
+
+// nic is a device of another driver on a node.
+func nic(node string) resourceapi.ResourceSlice {
+	return resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "nic"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "nic.example.com", NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "nic"}},
+	}}
 }
 
 func TestClassGPUs(t *testing.T) {
@@ -93,12 +102,15 @@ func TestClassGPUs(t *testing.T) {
 			break
 		}
 	}
+	fleet.Slices = append(fleet.Slices, nic("gpu-00"))
 	fleet.Classes = []resourceapi.DeviceClass{
+		{ObjectMeta: metav1.ObjectMeta{Name: "all.tranche.dev"}, Spec: resourceapi.DeviceClassSpec{Selectors: make([]resourceapi.DeviceSelector, 1)}},
 		class("gpu-mig-1g-10gb.tranche.dev", "nvidia.com/mig-1g.10gb", attribute("type", "mig"), attribute("profile", "1g.10gb")),
 		class("gpu.tranche.dev", "", attribute("type", "gpu")), class("gpu-mig-1g-5gb.tranche.dev", "", attribute("type", "mig"), attribute("profile", "1g.5gb")),
 		class("one", "", attribute("uuid", "GPU-only")), other,
 	}
 	assert.Equal(t, []cluster.Class{
+		{Name: "all.tranche.dev", GPUCount: 36, Devices: []string{"1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "cpx", "dpx", "monitor", "qpx", "whole GPU"}},
 		{Name: "gpu-mig-1g-10gb.tranche.dev", ExtendedResourceName: "nvidia.com/mig-1g.10gb", GPUCount: 24, Devices: []string{"1g.10gb"}},
 		{Name: "gpu-mig-1g-5gb.tranche.dev"},
 		{Name: "gpu.tranche.dev", GPUCount: 36, Devices: []string{"whole GPU"}},

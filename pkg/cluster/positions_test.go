@@ -23,6 +23,21 @@ func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
 	}
 }
 
+func TestPlaces(t *testing.T) {
+	exclusive := []*Device{{Consumes: gpu.Counters{"memory": 80}}, {Consumes: gpu.Counters{"memory": 40, "memory-slice-0": 0, "memory-slice-1": 1}}}
+	assert.Equal(t, 2, place(gpu.Counters{"memory": 80, "memory-slice-0": 1, "memory-slice-1": 1}, exclusive))
+	assert.Equal(t, []int{0, 1}, exclusive[0].positions, "it names no slices")
+	assert.Equal(t, []int{1}, exclusive[1].positions)
+	inOrder := []*Device{{Consumes: gpu.Counters{"memory": 50}}, {}, {Consumes: gpu.Counters{"memory": 50}}, {Consumes: gpu.Counters{"memory": 100}}}
+	for _, d := range inOrder {
+		d.Device = &resourceapi.Device{}
+	}
+	assert.Equal(t, 2, place(gpu.Counters{"memory": 100}, inOrder))
+	for i, want := range [][]int{{0}, nil, {1}, {0, 1}} {
+		assert.Equal(t, want, inOrder[i].positions, "without an index")
+	}
+}
+
 func TestNodeState(t *testing.T) {
 	n := &corev1.Node{}
 	takesPods := true

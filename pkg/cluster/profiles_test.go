@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -84,11 +85,12 @@ func TestTaintAsText(t *testing.T) {
 func TestWhoHolds(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpu"}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b"}, {Resource: "pods", Name: "a"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"}, {Resource: "podgroups", Name: "c"}}
-	h := newHolder(c, resourceapi.DeviceRequestAllocationResult{AdminAccess: ptr.To(true)})
-	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Pods: []string{"a", "b"}, Others: []Consumer{
+	h := newHolder(c, resourceapi.DeviceRequestAllocationResult{AdminAccess: ptr.To(true), ConsumedCapacity: amountsOf("gpu.tranche.dev/memory", "1Gi")})
+	assert.Equal(t, Holder{Namespace: "team", Claim: "gpu", Admin: true, Consumed: Amounts{"memory": resource.MustParse("1Gi")}, Pods: []string{"a", "b"}, Others: []Consumer{
 		{Resource: "podgroups", Name: "c"}, {APIGroup: "other.example.com", Resource: "pods", Name: "d"},
 	}}, h)
 	assert.Equal(t, []string{"a", "b", "podgroups/c", "pods.other.example.com/d"}, h.Consumers())
+	assert.Equal(t, "b", ConsumerOf(c.Status.ReservedFor[0]).String())
 }
 
 func TestBaseProfile(t *testing.T) {
@@ -102,7 +104,22 @@ func TestAddHolders(t *testing.T) {
 	assert.Equal(t, []Holder{a, elsewhere, other, hidden}, AddHolders([]Holder{a}, elsewhere, a, other, hidden, hidden, elsewhere))
 }
 
+func amountsOf(name resourceapi.QualifiedName, amount string) map[resourceapi.QualifiedName]resource.Quantity {
+	return map[resourceapi.QualifiedName]resource.Quantity{name: resource.MustParse(amount)}
+}
+
+// Pieces that are drawn at one position are counted.
+func TestPiecesAtOnePosition(t *testing.T) {
+	holders := []Holder{{Claim: "c"}}
+	p := &Pool{positions: 1}
+	bar := p.bar([]Held{{Device: "a", Positions: []int{0}, Holders: holders}, {Device: "b", Positions: []int{0}, Holders: holders}})
+	assert.Equal(t, []Segment{{Size: 1, State: Taken, Label: "2 pieces"}}, bar)
+}
+
 // A device that has nothing to share of what it is measured in shows none as left.
 func TestNothingIsLeftOfADeviceWithoutCapacity(t *testing.T) {
 	assert.Zero(t, (&Device{Device: &resourceapi.Device{}}).leftPart())
+	d := &Device{Device: &resourceapi.Device{Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("1Gi")}}}}
+	d.Holders = []Holder{{Consumed: Amounts{"memory": resource.MustParse("2Gi")}}}
+	assert.Zero(t, d.leftPart(), "more is held than there is")
 }

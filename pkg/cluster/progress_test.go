@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -52,15 +53,21 @@ func TestNode(t *testing.T) {
 			[]string{"There is no profile typo; it keeps profile cpx."}},
 		"paused": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonPaused, "spec.paused is true."), "profile cpx",
 			[]string{"spec.paused is true."}},
+		"waits": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionRolloutPending, true, names.ReasonWaitsForPlan, "waits for plan canary"), "profile cpx",
+			[]string{"Waits for plan canary."}},
+		"of the control plane": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "profile cpx",
+			[]string{"The node belongs to the control plane."}},
 		"control plane": {gpunodes.WithProfile("n", "").Says(names.ConditionReady, true, names.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
 		"empty message": {gpunodes.WithProfile("n", "cpx").Says(names.ConditionOverridden, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
+		calm := slices.Contains([]string{"paused", "waits", "of the control plane"}, name)
 		t.Run(name, func(t *testing.T) {
 			far := cluster.ProgressOf(&test.node.GPUNode)
 			assert.Equal(t, test.title, far.Title())
 			var says []string
 			for _, s := range far.Sentences(now) {
 				says = append(says, s.Text)
+				assert.Equal(t, calm, !s.Warning)
 			}
 			assert.Equal(t, test.says, says)
 		})
@@ -103,6 +110,9 @@ func TestGPUs(t *testing.T) {
 	want[1].Change = "being switched"
 	assert.Equal(t, want, cluster.GPUsOf(&n.GPUNode))
 	assert.Nil(t, cluster.GPUsOf(&v1beta1.GPUNode{}))
+	assert.Equal(t, "tranche.dev/profile=spx", cluster.ProgressOf(&gpunodes.WithProfile("n", "spx").GPUNode).Label)
+	n.Status.Desired.Source = v1beta1.FromSpec
+	assert.Empty(t, cluster.ProgressOf(&n.GPUNode).Label)
 
 	for state, keepsOff := range map[v1beta1.State]bool{
 		v1beta1.Planning: false, v1beta1.Waiting: false, v1beta1.Tainted: true, v1beta1.Draining: true, v1beta1.RollingBack: true, v1beta1.Failed: false,
@@ -114,6 +124,7 @@ func TestGPUs(t *testing.T) {
 }
 
 func TestRestricts(t *testing.T) {
+	assert.True(t, cluster.Progress{Applied: v1beta1.ProfileSnapshot{RulesVersion: "later"}}.Restricts(), "what cannot be read")
 	for want, rules := range map[bool][]v1beta1.Rule{
 		true: {
 			{MIG: &v1beta1.MIG{Mode: v1beta1.MIGStatic}}, {MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}, {MIG: &v1beta1.MIG{Profiles: []string{"1g"}}},

@@ -45,8 +45,8 @@ func TestRolloutLine(t *testing.T) {
 	p := gpunodes.NewPlan("canary", "balanced", 2).Counts(v1beta1.PlanNodeCounts{Selected: 9, Updated: 3, Switching: 2, Failed: 1, SetAside: 1, NotReady: 1, Overridden: 1})
 	r, _ := RolloutOf(&p.PartitionPlan)
 	assert.Equal(t, "3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overridden", r.Line())
-	p.Status.CurrentStep, p.Status.StepCount = 1, 3
+	p.Status.CurrentStep, p.Status.StepCount = 1, 2
 	p.Says(names.ConditionProgressing, true, names.ReasonSoaking, "")
 	r, _ = RolloutOf(&p.PartitionPlan)
-	assert.Equal(t, "step 1 of 3: 3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overridden (Soaking)", r.Line())
+	assert.Equal(t, "step 1 of 2: 3 of 9 nodes updated, 2 switching, 1 failed, 1 set aside, 1 not ready, 1 overridden (Soaking)", r.Line())
 }

@@ -55,6 +55,12 @@ func TestWaiting(t *testing.T) {
 	going := scenes.WaitingClaim("a", "going", "gpu.tranche.dev", "p")
 	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 
+	grouped, elsewhere, gone := pending("a", "grouped"), pending("b", "grouped"), asking(pending("a", "gone"), "nvidia.com/mig-1g.10gb")
+	grouped.CreationTimestamp, gone.DeletionTimestamp = metav1.Time{Time: time.Unix(5, 0)}, &metav1.Time{Time: time.Unix(1, 0)}
+	grouped.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "none"}, {Name: "gpu", ResourceClaimName: &named}}
+	grouped.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node fits"}, {Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	elsewhere.Status.ResourceClaimStatuses = grouped.Status.ResourceClaimStatuses
+
 	for name, c := range map[string]struct {
 		in   scenes.Scene
 		want []cluster.Waiting
@@ -74,6 +80,14 @@ func TestWaiting(t *testing.T) {
 			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", named, "gpu.tranche.dev", "")}, PendingPods: []corev1.Pod{user}, PodsKnown: true}},
 			[]cluster.Waiting{{Namespace: "a", Claim: named, Pod: "user"}},
 		},
+		"of a group, used by a pending pod": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", named, "gpu.tranche.dev", "")}, PendingPods: []corev1.Pod{elsewhere, pending("a", "a"), grouped}, PodsKnown: true}},
+			[]cluster.Waiting{{Namespace: "a", Claim: named, Pod: "grouped", Since: time.Unix(5, 0), Scheduler: "no node fits"}},
+		},
+		"used in another namespace": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", named, "gpu.tranche.dev", "")}, PendingPods: []corev1.Pod{elsewhere}, PodsKnown: true}}, nil,
+		},
+		"a pod that is being deleted": {scenes.Scene{Objects: cluster.Objects{PendingPods: []corev1.Pod{gone}}}, nil},
 		"used by no pod": {
 			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "")}, PodsKnown: true}}, nil,
 		},

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/defrag"
 )
@@ -63,6 +62,12 @@ func TestCheckOutOfTime(t *testing.T) {
 	require.Nil(t, refusal)
 	require.ErrorAs(t, f.planner(defrag.Options{Timeout: time.Nanosecond}).Check(t.Context(), plan), &refusal)
 	assert.Equal(t, defrag.OutOfTime, refusal.Reason)
+
+	ctx, end := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer end()
+	err := f.planner(defrag.Options{}).Check(ctx, plan)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "that its caller has no time is none")
+	require.NotErrorAs(t, err, &refusal)
 }
 
 // A search whose caller gives up finds no refusal, because whether there is a plan is not known, and the
@@ -89,8 +94,7 @@ func TestPlanWhoseCallerGivesUp(t *testing.T) {
 // Devices for which a selector fails are not left out, so the allocator's error is the refusal.
 func TestPlanWithASelectorThatFails(t *testing.T) {
 	f, waiting := scattered(t)
-	request := f.claims[waiting].Spec.Devices.Requests[0].Exactly
-	request.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["example.com"].missing`}}}
+	f.claims[waiting].Spec.Devices.Requests[0].Exactly.Selectors = selector(`device.attributes["example.com"].missing`)
 	_, refusal := f.plan(waiting, defrag.Options{})
 	require.NotNil(t, refusal)
 	assert.Equal(t, defrag.Unsupported, refusal.Reason, refusal)

@@ -37,10 +37,12 @@ func TestPodsOfJobs(t *testing.T) {
 		return batchv1.PodFailurePolicyRule{Action: action, OnExitCodes: codes}
 	}
 	ignore := rule(batchv1.PodFailurePolicyActionIgnore)
+	byDefault := batchv1.PodFailurePolicyRule{Action: ignore.Action, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget}}}
 	for name, test := range map[string]struct {
 		failed    int32
 		uncounted []types.UID
 		policy    *batchv1.PodFailurePolicy
+		perIndex  *int32
 		movable   bool
 	}{
 		"a retry is left":              {failed: 5, movable: true},
@@ -51,6 +53,9 @@ func TestPodsOfJobs(t *testing.T) {
 		"fails":                        {policy: policy(rule(batchv1.PodFailurePolicyActionFailJob))},
 		"counts":                       {failed: 5, policy: policy(rule(batchv1.PodFailurePolicyActionCount)), movable: true},
 		"counts, none is left":         {failed: 6, policy: policy(rule(batchv1.PodFailurePolicyActionCount))},
+		"ignored, without a status":    {failed: 6, policy: policy(byDefault), movable: true},
+		"fails its index":              {policy: policy(rule(batchv1.PodFailurePolicyActionFailIndex))},
+		"retries of each index":        {perIndex: new(int32(9))},
 		"fails by exit code":           {policy: policy(byCode(batchv1.PodFailurePolicyActionFailJob), ignore)},
 		"counts by exit code":          {failed: 6, policy: policy(byCode(batchv1.PodFailurePolicyActionCount), ignore)},
 		"ignored by exit code or not":  {failed: 6, policy: policy(byCode(batchv1.PodFailurePolicyActionIgnore), ignore), movable: true},
@@ -59,7 +64,7 @@ func TestPodsOfJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, waiting := scattered(t, ofJob)
 			f.jobs(test.failed)
-			f.in.Jobs[0].Spec.PodFailurePolicy = test.policy
+			f.in.Jobs[0].Spec.PodFailurePolicy, f.in.Jobs[0].Spec.BackoffLimitPerIndex = test.policy, test.perIndex
 			f.in.Jobs[0].Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{Failed: test.uncounted}
 			_, refusal := f.plan(waiting, defrag.Options{})
 			if test.movable {

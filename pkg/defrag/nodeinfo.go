@@ -96,8 +96,6 @@ func (p *Planner) addClaim(c *resourceapi.ResourceClaim, poolNodes map[poolKey]s
 	for _, r := range c.Status.Allocation.Devices.Results {
 		node, published := poolNodes[poolKey{r.Driver, r.Pool}]
 		switch {
-		case r.Driver == names.DriverName:
-			node = r.Pool
 		case !published:
 			continue
 		case node == "":

@@ -124,10 +124,17 @@ func TestFreeBesideShares(t *testing.T) {
 	g := h100()
 	share := gpu.ShareOf(g.Placements[0], gpu.ByMemory, gpu.Sharing{})
 	want := g.Free(g.Placements[:1])
-	assert.Equal(t, want, g.Free([]gpu.Placement{share, share}))
+	assert.Equal(t, want, g.Free([]gpu.Placement{share, share, g.Placements[0]}))
 	shared := g
 	shared.Placements = append([]gpu.Placement{share}, g.Placements...)
 	assert.Equal(t, want, shared.Free([]gpu.Placement{share}))
+}
+
+// A driver may name positions that overlap, and in any order: two of the three below fit.
+func TestFreeWithOverlappingPositions(t *testing.T) {
+	g := h100()
+	g.Placements = []gpu.Placement{{Type: gpu.TypeMIG, Profile: "2g.20gb", Start: 1, Size: 2, Consumes: gpu.Counters{"memory-slice-1": 1, "memory-slice-2": 1}}, g.Placements[4], g.Placements[5]}
+	assert.Equal(t, []gpu.Fit{{Type: gpu.TypeMIG, Profile: "2g.20gb", Count: 2}}, g.Free(nil).Fits)
 }
 
 func TestFragmentation(t *testing.T) {

@@ -64,6 +64,7 @@ func TestGPUAndPoolName(t *testing.T) {
 	assert.Equal(t, "gpu-0000-c1-00-0", g.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeGPU}.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.GPUName())
+	assert.Equal(t, "gpu-0000-c1-00-0-cpx-3", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeXCP, Profile: "cpx", Start: 3}.Name())
 	assert.Equal(t, "node-a", names.PoolName("node-a"))
 }
 

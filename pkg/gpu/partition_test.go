@@ -60,6 +60,7 @@ func TestOverlaps(t *testing.T) {
 		{"far away", 7, 1, mig(gpuID, "1g.10gb", 0, 1), false},
 		{"the same place of another GPU", 2, 2, mig(other, "2g.20gb", 2, 2), false},
 		{"the whole GPU", 7, 1, whole, true},
+		{"a share of the whole GPU", 7, 1, gpu.ShareOf(whole, gpu.ByMemory, gpu.Sharing{}), true},
 		{"the whole of another GPU", 7, 1, gpu.Placement{GPU: other, Type: gpu.TypeGPU}, false},
 	} {
 		partition := gpu.Partition{GPU: gpuID, Type: gpu.TypeMIG, Profile: "2g.20gb", Start: test.start, Size: test.size}
@@ -82,6 +83,7 @@ func TestIs(t *testing.T) {
 	partition := gpu.Partition{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 3, Size: 1, UUID: "MIG-1", ID: "GI 9"}
 	same := gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 3, Size: 1, Memory: 9984 << 20}
 	assert.True(t, partition.Is(same))
+	assert.True(t, partition.Is(gpu.ShareOf(same, gpu.ByMemory, gpu.Sharing{})))
 	for name, change := range map[string]func(*gpu.Placement){
 		"gpu":      func(p *gpu.Placement) { p.GPU = "0000:c2:00.0" },
 		"type":     func(p *gpu.Placement) { p.Type = gpu.TypeGPU },

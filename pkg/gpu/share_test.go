@@ -58,6 +58,7 @@ func TestConflictOfSharesAndModes(t *testing.T) {
 		{"shares by different units", memory, fraction, true},
 		{"a share and the whole GPU", memory, whole, true},
 		{"two partitions of a mode", partition("cpx", 0), partition("cpx", 1), false},
+		{"a partition without counters, and who only looks", partition("cpx", 0), gpu.Monitor("0000:05:00.0"), false},
 		{"of two modes, whose counters are gone", partition("cpx", 0), partition("dpx", 1), true},
 	} {
 		assert.Equal(t, test.want, g.Conflict(test.a, test.b), test.name)

@@ -1,10 +1,14 @@
 package usage_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -74,13 +78,14 @@ func TestRead(t *testing.T) {
 	client := newServer(t, map[string]string{
 		"a-old": "broken", "a": `tranche_memory_used_bytes{node="node-a",gpu="gpu-a",uuid="GPU-a"} 5` + "\n",
 		"b": "", "d": "<html>", "e": "# nothing\n",
-	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), leaving, plugin("b", "node-b", at),
+	}, plugin("a", "node-a", at), plugin("a-old", "node-a", at.Add(-time.Minute)), leaving, plugin("b-old", "node-b", at.Add(-time.Minute)), plugin("b", "node-b", at),
 		plugin("c", "node-c", at), plugin("d", "node-d", at), plugin("e", "node-e", at), plugin("f", "node-f", at), plugin("g", "", at))
 	told := 0
 	nodes, err := usage.Reader{
 		Kubernetes: client, Namespace: "tranche-system", Shows: func(node string) bool { return node != "node-f" },
-		Progress: func(_, all int) {
+		Progress: func(done, all int) {
 			told++
+			assert.Equal(t, told, done)
 			assert.Equal(t, 5, all)
 		},
 	}.Read(t.Context())
@@ -95,6 +100,30 @@ func TestRead(t *testing.T) {
 	}}, nodes[1].Unread)
 	assert.Contains(t, nodes[2].Unread[0].Message, "metrics of pod tranche-system/c: ")
 	assert.Contains(t, nodes[3].Unread[0].Message, "metrics of pod tranche-system/d: read metrics: ")
+}
+
+// What was read until the context ended is not all.
+func TestReadEnds(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	body, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	r := usage.Reader{Kubernetes: newServer(t, nil, plugin("a", "node-a", time.Now())), Namespace: "tranche-system"}
+	r.Ask = func(context.Context, *corev1.Pod, url.Values) (io.ReadCloser, error) {
+		end()
+		return body, nil
+	}
+	_, err = r.Read(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, body.Close(), os.ErrClosed, "the answer is closed")
+	_, err = r.Read(ctx)
+	require.ErrorContains(t, err, "list the pods of Tranche: ")
+}
+
+func TestStayWithoutAnswer(t *testing.T) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "none://api/proxy/metrics", http.NoBody)
+	require.NoError(t, err)
+	_, err = usage.Stay(&http.Transport{}).RoundTrip(request) //nolint:bodyclose // there is none
+	require.ErrorContains(t, err, "unsupported protocol scheme")
 }
 
 func TestReadWithoutPlugins(t *testing.T) {

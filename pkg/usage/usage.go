@@ -144,10 +144,7 @@ func (d *device) gpu(name string) GPU {
 }
 
 func number(instance string) int {
-	n, err := strconv.Atoi(instance)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(instance) // zero if it is none
 	return n
 }
 

@@ -18,9 +18,11 @@ tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",par
 tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 10
 tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-3g-40gb-4",type="mig",uuid="MIG-9",parent_uuid="GPU-a",gpu_instance_id="9",profile="3g.40gb",namespace="",pod="",container="",claim=""} 20
 tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-2",type="mig",uuid="MIG-11",parent_uuid="GPU-a",gpu_instance_id="11",profile="1g.10gb",namespace="team",pod="",container="",claim="together"} 1
+tranche_memory_used_bytes{gpu="gpu-a",device="gpu-a-mig-1g-10gb-2",type="mig",uuid="MIG-11",parent_uuid="GPU-a",gpu_instance_id="11",profile="1g.10gb",namespace="team",pod="",container="",claim="else"} 1
 tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 14
 tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0",container="main",claim="s0"} 5
 tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1",container="main",claim="s1"} 7
+tranche_memory_used_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1",container="other",claim="s1"} 6
 tranche_memory_used_bytes{gpu="gpu-c",device="gpu-c",type="gpu",uuid="GPU-c",namespace="team",pod="whole",claim="w"} 3
 # TYPE tranche_memory_total_bytes gauge
 tranche_memory_total_bytes{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 80
@@ -29,6 +31,7 @@ tranche_memory_total_bytes{gpu="gpu-b",device="gpu-b-memory-share",type="share",
 # TYPE tranche_compute_active_ratio gauge
 tranche_compute_active_ratio{gpu="gpu-a",device="gpu-a",type="gpu",uuid="GPU-a",parent_uuid="",gpu_instance_id="",profile="",namespace="",pod="",container="",claim=""} 0.5
 tranche_compute_active_ratio{gpu="gpu-a",device="gpu-a-mig-1g-10gb-1",type="mig",uuid="MIG-10",parent_uuid="GPU-a",gpu_instance_id="10",profile="1g.10gb",namespace="team",pod="infer",container="one",claim="c"} 0.25
+tranche_compute_active_ratio{gpu="gpu-b",device="gpu-b",type="gpu",uuid="GPU-b",namespace="",pod="",claim=""} 0.25
 # TYPE tranche_utilization_ratio gauge
 tranche_utilization_ratio{gpu="gpu-a",type="gpu",uuid="GPU-a"} 0.4
 tranche_utilization_ratio{gpu="gpu-c",type="gpu",uuid="GPU-c"} 0.6
@@ -58,27 +61,37 @@ func asJSON(t *testing.T, v any) string {
 func TestNode(t *testing.T) {
 	n := usage.NodeOf("node-a", parse(t, metrics))
 	assert.Equal(t, "node-a", n.Name)
-	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeActiveRatio": 0.5, "engineActiveRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
+	assert.JSONEq(t, `{"memoryUsedBytes": 47, "memoryTotalBytes": 160, "computeActiveRatio": 0.375, "engineActiveRatio": 0.4, "powerWatts": 400}`, asJSON(t, n.Values))
 	require.Len(t, n.GPUs, 3)
 	assert.JSONEq(t, `{"name": "gpu-a", "uuid": "GPU-a", "memoryUsedBytes": 30, "memoryTotalBytes": 80, "computeActiveRatio": 0.5, "engineActiveRatio": 0.2, "powerWatts": 300, "partitions": [
 		{"uuid": "MIG-9", "gpuInstanceID": "9", "profile": "3g.40gb", "memoryUsedBytes": 20},
 		{"uuid": "MIG-10", "gpuInstanceID": "10", "profile": "1g.10gb", "memoryUsedBytes": 10, "computeActiveRatio": 0.25,
 		 "users": [{"namespace": "team", "podName": "infer", "claimName": "c", "memoryUsedBytes": 10, "computeActiveRatio": 0.25}]},
-		{"uuid": "MIG-11", "gpuInstanceID": "11", "profile": "1g.10gb", "memoryUsedBytes": 1, "users": [{"namespace": "team", "claimName": "together", "memoryUsedBytes": 1}]}]}`, asJSON(t, n.GPUs[0]))
-	assert.JSONEq(t, `{"name": "gpu-b", "uuid": "GPU-b", "memoryUsedBytes": 14, "memoryTotalBytes": 80, "powerWatts": 100, "users": [
+		{"uuid": "MIG-11", "gpuInstanceID": "11", "profile": "1g.10gb", "memoryUsedBytes": 1, "users": [
+		 {"namespace": "team", "claimName": "else", "memoryUsedBytes": 1}, {"namespace": "team", "claimName": "together", "memoryUsedBytes": 1}]}]}`, asJSON(t, n.GPUs[0]))
+	assert.JSONEq(t, `{"name": "gpu-b", "uuid": "GPU-b", "memoryUsedBytes": 14, "memoryTotalBytes": 80, "computeActiveRatio": 0.25, "powerWatts": 100, "users": [
 		{"namespace": "team", "podName": "share-0", "claimName": "s0", "memoryUsedBytes": 5, "memoryTotalBytes": 20}, {"namespace": "team", "podName": "share-1", "claimName": "s1", "memoryUsedBytes": 7}]}`,
 		asJSON(t, n.GPUs[1]), "what the GPU uses is more than what its pods do; what is not known is not zero")
 	assert.InDelta(t, 0.6, *n.GPUs[2].Engine, 0, "of models without averages")
+	for range 20 {
+		assert.Equal(t, n, usage.NodeOf("node-a", parse(t, metrics)), "the order is the same each time")
+	}
 }
 
-// Without the GPU's own row, its pods' are all that is known.
+// Without the GPU's own row, its pods' and its partitions' are all that is known.
 func TestOnlyUsersAreKnown(t *testing.T) {
 	n := usage.NodeOf("node-a", parse(t, `
+tranche_memory_used_bytes{gpu="gpu-a",type="mig",uuid="MIG-1",parent_uuid="GPU-a"} 1
+tranche_memory_used_bytes{gpu="gpu-a",type="xcp",gpu_instance_id="3"} 2
+tranche_memory_used_bytes{gpu="gpu-a",type="xcp",profile="cpx"} 3
 tranche_memory_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-0"} 5
 tranche_memory_used_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 7
 tranche_memory_total_bytes{gpu="gpu-b",type="share",uuid="GPU-b",parent_uuid="GPU-b",namespace="team",pod="share-1"} 20
 `))
-	assert.InDelta(t, 12.0, *n.GPUs[0].MemoryUsed, 0)
+	assert.JSONEq(t, `[{"name": "gpu-a", "uuid": "GPU-a", "partitions": [
+		{"profile": "cpx", "memoryUsedBytes": 3}, {"uuid": "MIG-1", "memoryUsedBytes": 1}, {"gpuInstanceID": "3", "memoryUsedBytes": 2}]},
+		{"name": "gpu-b", "uuid": "GPU-b", "memoryUsedBytes": 12, "memoryTotalBytes": 20, "users": [
+		{"namespace": "team", "podName": "share-0", "memoryUsedBytes": 5}, {"namespace": "team", "podName": "share-1", "memoryUsedBytes": 7, "memoryTotalBytes": 20}]}]`, asJSON(t, n.GPUs))
 }
 
 func TestPods(t *testing.T) {
@@ -93,8 +106,12 @@ func TestPods(t *testing.T) {
 // Nodes of which nothing is known are told once for each reason.
 func TestUnknownPods(t *testing.T) {
 	away := errors.New("away")
-	pods := usage.Pods([]usage.Node{usage.Unanswered("a", "x", away), {Name: "b", Old: "late"}, usage.Unanswered("c", "x", away)})
-	assert.JSONEq(t, `{"items": [], "unread": [{"verb": "get", "resource": "pods/proxy", "namespace": "x", "message": "away", "consequence": "the pods of a, c are not known"},
+	nodes := []usage.Node{usage.Unanswered("a", "x", away), {Name: "b", Old: "late"}}
+	for _, name := range []string{"c", "d", "e"} {
+		nodes = append(nodes, usage.Unanswered(name, "x", away))
+	}
+	pods := usage.Pods(nodes)
+	assert.JSONEq(t, `{"items": [], "unread": [{"verb": "get", "resource": "pods/proxy", "namespace": "x", "message": "away", "consequence": "the pods of a, c, d and 1 more are not known"},
 		{"message": "late", "consequence": "the values of the pods of b are old"}]}`, asJSON(t, pods))
 }
 
@@ -120,7 +137,9 @@ func TestParseErrors(t *testing.T) {
 		rows := parse(t, "tranche_memory_used_bytes{gpu=\"a\"} "+value+"\n")
 		assert.Equal(t, []usage.Row{{GPU: "a"}}, rows, value)
 	}
-	assert.Len(t, usage.Metrics(), 6)
+	for _, name := range usage.Metrics() {
+		assert.NotEqual(t, []usage.Row{{GPU: "a"}}, parse(t, name+"{gpu=\"a\"} 1\n"), name)
+	}
 }
 
 func FuzzParse(f *testing.F) {

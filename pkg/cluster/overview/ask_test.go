@@ -17,7 +17,7 @@ func TestParseAsk(t *testing.T) {
 	}
 	fraction := func(n int64) overview.Ask { return overview.Ask{By: gpu.ByFraction, Amount: gpu.Amount{Fraction: n}} }
 	for typed, want := range map[string]overview.Ask{
-		"8Gi": memory(8 << 30), " 8 GiB ": memory(8 << 30), "8gi of memory": memory(8 << 30), "1GB": memory(954 << 20), "1k": memory(1 << 20), "0.5Gi": memory(512 << 20),
+		"8Gi": memory(8 << 30), " 8 GiB ": memory(8 << 30), "8gi of memory": memory(8 << 30), "1GB": memory(954 << 20), "1k": memory(1 << 20), "1048.577k": memory(2 << 20), "0.5Gi": memory(512 << 20),
 		"0.5": fraction(500), ".25": fraction(250), "50%": fraction(500), "12.5 %": fraction(125), "1/4": fraction(250), "1": fraction(1000), "fraction 0.5": fraction(500), "0.5 of a GPU": fraction(500),
 		"share": fraction(0), "a replica": fraction(0), "memory share": memory(0), "gpu share": fraction(0), "4 clients": {By: gpu.ByFraction, Amount: gpu.Amount{Clients: 4}},
 		"3g.40gb memory share":                   {By: gpu.ByMemory, Profile: "3g.40gb"},
@@ -34,7 +34,8 @@ func TestParseAsk(t *testing.T) {
 	}
 	for typed, want := range map[string]string{
 		"1/3":                  "1/3 is not a multiple of 0.001: ask for 0.333",
-		"0.0001":               "0.0001 is not a multiple of 0.001: ask for 0.001",
+		"0.000000001":          "0.000000001 is not a multiple of 0.001: ask for 0.001",
+		"share, 8Gi":           "a share has one amount: of memory, or a fraction",
 		"0":                    "0 is no fraction above 0 and up to 1",
 		"150%":                 "150% is no fraction above 0 and up to 1",
 		"1/0":                  "1/0 is no fraction above 0 and up to 1",

@@ -50,15 +50,6 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, []string{"GPU " + scenes.GPUOf(2) + ": it does not answer"}, o.Trouble[2].Reasons)
 }
 
-// Of a GPU whose holders are hidden nobody knows whether it is used.
-func TestPartialOverview(t *testing.T) {
-	s := scenes.Fleet().Summary()
-	s.Partial = true
-	for _, m := range overview.Of(s).Models {
-		assert.Nil(t, m.Unused, m.Name)
-	}
-}
-
 // A node that does not publish a GPU that is held, and has other problems too, is one in trouble.
 func TestTroubleNamesANodeOnce(t *testing.T) {
 	s := &cluster.Summary{
@@ -77,7 +68,6 @@ func TestMemoryOfShares(t *testing.T) {
 	for _, n := range scenes.Shared().Summary().Nodes {
 		for i := range n.GPUs {
 			m := overview.MemoryOf(&n.GPUs[i])
-			assert.Equal(t, m.TotalBytes, m.HeldBytes+m.FreeBytes+m.BlockedBytes+m.LeftoverBytes+m.UnknownBytes, n.GPUs[i].Name)
 			free := 0.0
 			for _, s := range n.GPUs[i].Bar {
 				free += s.Positions(cluster.Free)

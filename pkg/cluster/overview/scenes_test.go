@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
@@ -112,7 +113,7 @@ func TestRoom(t *testing.T) {
 		rooms := map[string]said{}
 		for _, typed := range []string{
 			"gpu", "whole", " 1G.10gb", "3g.40gb", "unselected", "nonsense", "5",
-			"8Gi", "2Gi, 4 clients", "0.5", "memory share", "fraction share", "9000Gi", "1Gi, 9999 clients", "1Gi, 40% of compute", "8Gi of 3g.40gb",
+			"11Gi", "2Gi, 4 clients", "0.5", "memory share", "fraction share", "9000Gi", "1Gi, 9999 clients", "1Gi, 1% of compute", "8Gi of 3g.40gb",
 		} {
 			r := overview.RoomFor(sceneSnapshot(scene), typed)
 			of := said{Label: r.Kind.Label, Wrong: r.Wrong, Never: r.Never, Count: r.Count, Places: r.Places, Known: r.Known, Shared: r.Shared, Uncertain: r.Uncertain}
@@ -145,12 +146,11 @@ func TestWords(t *testing.T) {
 		"in progress":      string(overview.RolloutTone(&cluster.Rollout{})),
 		"another domain":   overview.ShortName("gpu-0001-0f-00-0"),
 		"no address":       overview.ShortName("gpu-x"),
-		"model":            overview.ProductName(""),
-		"no GPUs":          overview.ModelOf(&cluster.Node{}),
-		"two models":       overview.ModelOf(&cluster.Node{GPUs: []cluster.GPU{{ProductName: "A"}, {ProductName: "B"}, {ProductName: "A"}}}),
 		"percent of none":  fmt.Sprint(overview.Memory{}.Percent()),
 		"percent, rounded": fmt.Sprint(overview.Memory{TotalBytes: 1000, HeldBytes: 125}.Percent(), overview.Memory{TotalBytes: 1000, HeldBytes: 124}.Percent()),
 	}
+	note, source := overview.TaintNote(&cluster.Taint{Key: names.TaintSwitching, Value: "cpx", Effect: "NoSchedule", Devices: 1, Of: 1})
+	words["taint of a switch"] = fmt.Sprint(note, " by ", source)
 	for _, s := range []cluster.State{cluster.Free, cluster.Unknown, cluster.Blocked, cluster.Leftover, cluster.Taken} {
 		words["position "+string(s)] = overview.Position(s)
 	}

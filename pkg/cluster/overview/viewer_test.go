@@ -1,6 +1,7 @@
 package overview_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/cluster/overview"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
@@ -23,30 +25,12 @@ func snapshot(s scenes.Scene) *overview.Snapshot {
 	return out
 }
 
-func TestCells(t *testing.T) {
-	for name, tt := range map[string]struct {
-		scene  scenes.Scene
-		cells  []overview.Cell
-		states []string
-	}{
-		"held in part and whole": {scenes.WholeGPUs(), nil, nil},
-		"tainted":                {scenes.Tainted(), nil, nil},
-		"seven of eight":         {scenes.FullOfSmall(), []overview.Cell{{GPU: scenes.GPUOf(0), Level: 7}}, []string{"full"}},
-		"not all claims known":   {scenes.Partial(), []overview.Cell{{GPU: scenes.GPUOf(0), Level: 4, Mark: overview.MarkUnknown}}, []string{"unknown"}},
-		"being switched":         {scenes.Switching(), nil, []string{"free", "problem", "switching"}},
-		"switch failed":          {scenes.SwitchFailed(), nil, []string{"free", "problem"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := snapshot(tt.scene).Nodes[0]
-			require.Len(t, n.Cells, len(n.GPUs))
-			if len(tt.cells) > 0 {
-				assert.Equal(t, tt.cells, n.Cells[:len(tt.cells)])
-			}
-			if tt.states != nil {
-				assert.Equal(t, tt.states, n.States())
-			}
-			assert.Contains(t, n.Says(), n.Name+": ")
-		})
+// A GPU of which only shares are left has room if a claim without an amount gets one.
+func TestRoomOfSharesIsOpen(t *testing.T) {
+	for left, open := range map[int64]bool{0: false, 4: true} {
+		shares := cluster.Shares{Default: gpu.Amount{Memory: 4}, Most: gpu.Amount{Memory: 8}, Left: []gpu.Amount{{Memory: left}}}
+		n := overview.NewNode(cluster.Node{GPUs: []cluster.GPU{{Shares: []cluster.Shares{shares}}}})
+		assert.Equal(t, open, n.Cells[0].Open, left)
 	}
 }
 
@@ -64,19 +48,6 @@ func TestModels(t *testing.T) {
 		}
 		assert.Equal(t, want, overview.NewNode(n).Model)
 	}
-}
-
-// What is left of a share is not held.
-func TestSharesAreHeldByAmount(t *testing.T) {
-	for _, n := range snapshot(scenes.Shared()).Nodes {
-		for i := range n.GPUs {
-			if g := &n.GPUs[i]; len(g.Held) > 0 && g.Held[0].Left != nil {
-				assert.Less(t, overview.MemoryOf(g).HeldBytes, g.MemoryBytes, g.Name)
-				return
-			}
-		}
-	}
-	t.Fatal("the scene has no share")
 }
 
 // Names of other namespaces never leave the snapshot for those who may not see them; that
@@ -123,10 +94,22 @@ func TestViewerWithoutProfiles(t *testing.T) {
 	s.Rollouts = []overview.Rollout{{}}
 	v := overview.Viewer{NoProfiles: true, NoPlans: true, NoNodes: true}
 	n := v.Node(s.Nodes[0])
-	assert.Nil(t, n.Profile)
 	assert.NotContains(t, n.States(), "switching")
 	assert.Empty(t, v.Rollouts(s))
-	assert.Zero(t, overview.TotalsOf(v, s).Switching)
+	for _, v := range []overview.Viewer{v, {NoProfiles: true}} {
+		n := v.Node(s.Nodes[0])
+		assert.Nil(t, n.Profile)
+		assert.Nil(t, n.Status)
+		for _, g := range n.GPUs {
+			assert.Equal(t, cluster.GPUState{}, g.GPUState, "the GPUNode says it")
+		}
+		assert.Zero(t, overview.TotalsOf(v, s).Switching)
+		assert.Zero(t, overview.TotalsOf(v, s).Problems)
+	}
+	closed := snapshot(scenes.TwoNodes()).Nodes[1]
+	require.Equal(t, "NotReady, cordoned", closed.State())
+	assert.Empty(t, overview.Viewer{NoNodes: true}.Node(closed).State())
+	assert.Nil(t, v.Node(nil))
 	assert.Positive(t, overview.TotalsOf(overview.Viewer{}, s).Switching)
 	assert.Len(t, v.Unread(s), 3)
 	assert.Empty(t, overview.Viewer{}.Unread(s))
@@ -173,6 +156,7 @@ func TestRoomFor(t *testing.T) {
 	fleet := snapshot(scenes.Fleet())
 	fleet.Kinds = s.Kinds
 	first := overview.RoomFor(fleet, "1g.10gb").Places[0].Node
+	assert.Nil(t, fleet.Find("a"))
 	n := fleet.Find(first)
 	n.GPUs = n.GPUs[len(n.GPUs)-1:]
 	places := overview.RoomFor(fleet, "1g.10gb").Places
@@ -210,4 +194,9 @@ func TestSummaryOfAViewer(t *testing.T) {
 	assert.Equal(t, []string{"team-a", "team-c"}, overview.HoldersOf(gone))
 	assert.Equal(t, []string{"team-a"}, overview.HoldersOf(s.Nodes[0]))
 	assert.Empty(t, overview.HoldersOf(nil))
+	assert.Contains(t, gone.States(), "problem")
+	var asked []string
+	overview.Viewer{Ask: func(_ context.Context, claims, pods []string) { asked = append(claims, pods...) }}.Learn(t.Context(), []string{"a"}, []string{"b"})
+	assert.Equal(t, []string{"a", "b"}, asked)
+	overview.Viewer{}.Learn(t.Context(), nil, nil)
 }

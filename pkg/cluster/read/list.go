@@ -107,7 +107,6 @@ func Into[T any, P Object[T]](ctx context.Context, from Source, k Kind, fallback
 		case err == nil:
 			return k.within(namespace), nil
 		case k.unserved(err):
-			*all = nil
 			return k.Unread(nil), nil
 		case apierrors.IsForbidden(err) && k.namespaced() && namespace == "" && fallback != "":
 			namespace = fallback

@@ -85,6 +85,7 @@ func TestListReadsManyPages(t *testing.T) {
 
 func TestUnread(t *testing.T) {
 	assert.Equal(t, "no route to host", Reason("list", &url.Error{Op: "Get", URL: "https://a/api/v1/nodes", Err: errors.New("no route to host")}))
+	assert.Equal(t, "no", Reason("list", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: "no"}}), "of a proxy")
 	assert.Empty(t, Pods.within("").Message)
 	assert.Equal(t, text.Unread{
 		Verb: "list", Resource: "resourceclaims.resource.k8s.io", Message: "you are allowed to list resourceclaims.resource.k8s.io in the namespace a only",

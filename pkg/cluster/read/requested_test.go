@@ -52,4 +52,6 @@ func TestRequested(t *testing.T) {
 			assert.Equal(t, test.unread, text)
 		})
 	}
+	got, unread := Clients{Kubernetes: kubefake.New()}.Requested(t.Context(), "node-a")
+	assert.Empty(t, got.String()+unread.Message, "there is no such node")
 }

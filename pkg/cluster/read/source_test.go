@@ -3,6 +3,9 @@ package read
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
@@ -108,11 +112,13 @@ func TestFollowTriesAgain(t *testing.T) {
 		messages []string
 		kept     int
 	}{
-		"not served":          {optional, "a", []error{absent, absent}, away, []string{"", ""}, forbiddenInterval, []string{""}, 0},
-		"forbidden":           {Pods, "", []error{forbidden, forbidden}, away, []string{"", ""}, forbiddenInterval, []string{refused}, 1},
-		"one namespace":       {Pods, "a", []error{forbidden, forbidden, forbidden}, away, []string{"", "a", ""}, forbiddenInterval, []string{refused}, 1},
-		"list, without watch": {Pods, "", []error{nil, nil}, forbidden, []string{"", ""}, 5 * retryInterval, []string{""}, 1},
-		"away":                {Pods, "", []error{away, away}, away, []string{"", ""}, retryInterval, []string{"failed to list pods: away"}, 1},
+		"not served":             {optional, "a", []error{absent, absent}, away, []string{"", ""}, forbiddenInterval, []string{""}, 0},
+		"forbidden":              {Pods, "", []error{forbidden, forbidden}, away, []string{"", ""}, forbiddenInterval, []string{refused}, 1},
+		"one namespace":          {Pods, "a", []error{forbidden, forbidden, forbidden}, away, []string{"", "a", ""}, forbiddenInterval, []string{refused}, 1},
+		"list, without watch":    {Pods, "", []error{nil, nil}, forbidden, []string{"", ""}, 5 * retryInterval, []string{""}, 1},
+		"list, in one namespace": {Pods, "a", []error{forbidden, nil, nil}, forbidden, []string{"", "a", "a"}, 5 * retryInterval, []string{"you are allowed to list pods in the namespace a only"}, 1},
+		"of the cluster":         {Nodes, "a", []error{forbidden, forbidden}, away, []string{"", ""}, forbiddenInterval, []string{"you are not allowed to list nodes"}, 1},
+		"away":                   {Pods, "", []error{away, away}, away, []string{"", ""}, retryInterval, []string{"failed to list pods: away"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,11 +137,16 @@ func TestFollowTriesAgain(t *testing.T) {
 	}
 }
 
-// counted counts what a reader is told.
-type counted struct{ said, done int }
+// counted is what a reader is told.
+type counted struct {
+	said []string
+	done int
+}
 
-func (c *counted) Say(string, ...any) { c.said++ }
-func (c *counted) Done()              { c.done++ }
+func (c *counted) Say(format string, args ...any) {
+	c.said = append(c.said, fmt.Sprintf(format, args...))
+}
+func (c *counted) Done() { c.done++ }
 
 func TestProgress(t *testing.T) {
 	var c counted
@@ -146,10 +157,27 @@ func TestProgress(t *testing.T) {
 		return pods("", "b"), nil
 	}), "")
 	require.NoError(t, err)
-	assert.Equal(t, counted{said: 2, done: 1}, c)
+	const reading = "Reading objects of the kind Pod: "
+	assert.Equal(t, counted{said: []string{reading + "1 so far.", reading + "2 so far."}, done: 1}, c)
+	_, err = All[corev1.Pod](WithProgress(t.Context(), nil), byNamespace{}, "")
+	require.NoError(t, err)
+}
 
-	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "devicetaintrules"}, "")
-	rules, err := TaintRules(t.Context(), byNamespace{"": absent})
-	require.NoError(t, err, "not all clusters serve them")
-	assert.Empty(t, rules)
+// Kubernetes' own kinds are read as protobuf.
+func TestNewClients(t *testing.T) {
+	accepted := map[string]string{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accepted[r.URL.Path] = r.Header.Get("Accept")
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer s.Close()
+	c, err := NewClients(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	_, err = All[corev1.Node](t.Context(), c, "")
+	require.Error(t, err)
+	_, err = All[v1beta1.GPUNode](t.Context(), c, "")
+	require.Error(t, err)
+	assert.Equal(t, map[string]string{"/api/v1/nodes": "application/vnd.kubernetes.protobuf,application/json", "/apis/tranche.dev/v1beta1/gpunodes": "application/json, */*"}, accepted)
+	_, err = NewClients(&rest.Config{Host: "http://a b"})
+	require.ErrorContains(t, err, "client for the API server: ")
 }

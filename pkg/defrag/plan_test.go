@@ -123,10 +123,10 @@ func TestPlanOfFewestPods(t *testing.T) {
 	}
 	waiting := f.add(three, 1, priority(5))
 	f.claims[waiting].Spec.Devices.Requests = append(f.claims[waiting].Spec.Devices.Requests, allocator.Request("other", two, 1))
-	plan, refusal := f.plan(waiting, defrag.Options{MaxPods: 6})
+	plan, refusal := f.plan(waiting, defrag.Options{MaxPods: 5})
 	require.Nil(t, refusal)
-	assert.Len(t, plan.Moves, 6)
-	_, refusal = f.plan(waiting, defrag.Options{MaxPods: 5})
+	assert.Len(t, plan.Moves, 5)
+	_, refusal = f.plan(waiting, defrag.Options{MaxPods: 4})
 	require.NotNil(t, refusal)
 	assert.Equal(t, defrag.TooMany, refusal.Reason, refusal)
 }

@@ -113,7 +113,7 @@ func TestRoom(t *testing.T) {
 		rooms := map[string]said{}
 		for _, typed := range []string{
 			"gpu", "whole", " 1G.10gb", "3g.40gb", "unselected", "nonsense", "5",
-			"11Gi", "2Gi, 4 clients", "0.5", "memory share", "fraction share", "9000Gi", "1Gi, 9999 clients", "1Gi, 1% of compute", "8Gi of 3g.40gb",
+			"11Gi", "2Gi, 4 clients", "0.5", "memory share", "fraction share", "9000Gi", "2Gi, 9999 clients", "2Gi, 1% of compute", "8Gi of 3g.40gb",
 		} {
 			r := overview.RoomFor(sceneSnapshot(scene), typed)
 			of := said{Label: r.Kind.Label, Wrong: r.Wrong, Never: r.Never, Count: r.Count, Places: r.Places, Known: r.Known, Shared: r.Shared, Uncertain: r.Uncertain}

@@ -98,8 +98,31 @@ func TestPublisherWaitsForOwners(t *testing.T) {
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	assert.Equal(t, 3, p.sliceCount())
+	assert.Equal(t, []int{2, 2}, p.counted(t))
 	p.SetOwners(t.Context(), nil)
 	assert.Len(t, p.sent, 1, "no change, no publication")
+}
+
+// counted is how many kinds of devices the metrics count as published, and on how many GPUs they count free memory.
+func (p *publishing) counted(t *testing.T) (n []int) {
+	t.Helper()
+	for _, metric := range []string{names.MetricPublishedDevices, names.MetricFreeMemory} {
+		n = append(n, len(nodetest.Scrape(t, p.Metrics.Handler(), metric+"{")))
+	}
+	return n
+}
+
+// While a driver cannot be used, claims may hold what an earlier run has published.
+func TestNothingIsWithdrawnWithoutADriver(t *testing.T) {
+	p := newPublishing(t)
+	p.GPUs.Remove([]string{"0000:01:00.0", "0000:02:00.0"})
+	p.Drivers = inventory.NewDrivers(inventory.DriversConfig{Events: p.Events})
+	p.Drivers.SetUnlisted(t.Context(), map[gpu.Vendor]error{gpu.NVIDIA: errors.New("no answer")})
+	p.SetOwners(t.Context(), nil)
+	assert.Empty(t, p.sent)
+	p.Drivers.SetUnlisted(t.Context(), nil)
+	p.Publish(t.Context())
+	assert.Len(t, p.sent, 1)
 }
 
 // Another owner that was there first: the slices are there, and empty.
@@ -109,7 +132,7 @@ func TestPublisherWithholds(t *testing.T) {
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "empty"}, p.state())
 	assert.Equal(t, 3, p.sliceCount(), "the number of slices is constant")
 	note := nodetest.AwaitEvent(t, p.api, "OtherSystem", "")
-	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
+	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node; to publish them in spite of that, set ignoreOtherSystems=true in the chart")
 
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
@@ -221,6 +244,12 @@ func TestMonitorsWaitForTheEndOfASwitch(t *testing.T) {
 	assert.Empty(t, p.monitors())
 	p.SetSwitchTaints(t.Context(), SwitchTaints{})
 	assert.Equal(t, both, p.monitors())
+	p.Drivers.CannotUse(gpu.NVIDIA, nil, &inventory.UpgradeError{})
+	p.Publish(t.Context())
+	assert.Empty(t, p.monitors())
+	p.Drivers.CannotUse(gpu.NVIDIA, nil, errors.New("no permission"))
+	p.Publish(t.Context())
+	assert.Equal(t, both, p.monitors())
 	p.restrictTaints(t.Context())
 	assert.Empty(t, p.monitors(), "without its taint, anybody would get the device")
 }
@@ -269,8 +298,11 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 func TestPublisherUnmanaged(t *testing.T) {
 	p := newPublishing(t)
 	unmanaged := inventory.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "unmanaged", Found: "it does not have the labels a=b", Remedy: "label the node"}}}
+	p.SetOwners(t.Context(), nil)
 	p.SetOwners(t.Context(), unmanaged)
 	assert.Empty(t, p.sent[len(p.sent)-1])
+	assert.Equal(t, []int{0, 0}, p.counted(t), "nothing of it is free for Tranche")
+	assert.Equal(t, []string{telemetry.Withheld}, p.UnavailableBecause("0000:02:00.0"))
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 	release := p.hold(t, nodetest.GPUAt("0000:01:00.0").Placements[0], names.PoolName(nodetest.NodeName))
@@ -340,6 +372,9 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
 	p.hold(t, nodetest.AMDGPUAt("0000:06:00.0", "NPS1").Placements[0], names.PoolName(nodetest.NodeName))
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
+	monitor := nodetest.PreparedRecord("m", nil, nodetest.HeldDevice(gpu.Monitor("0000:07:00.0"), "", true))
+	monitor.Claim.UID = "monitor"
+	require.NoError(t, p.Ledger.Put(monitor))
 	p.SetOwners(t.Context(), nil)
 	p.restrict(t.Context())
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be allocated as a whole")

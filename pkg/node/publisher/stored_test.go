@@ -3,6 +3,8 @@ package publisher
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +23,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -117,6 +121,15 @@ func TestLastPublication(t *testing.T) {
 	assert.Empty(t, p.UnavailableBecause(address), "some of it can be allocated")
 	p.SetReservation(t.Context(), Reservation{})
 
+	file := filepath.Join(t.TempDir(), "profile.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "layouts": {"`+address+`": {"partitioning": "Off"}}}`), 0o600))
+	var err error
+	p.Applied, err = partition.OpenState(file)
+	require.NoError(t, err)
+	p.Publish(t.Context())
+	assert.Equal(t, map[string]string{mig1: "not-offered"}, p.taintsByDevice())
+	p.Applied = &partition.State{}
+
 	busy := map[string][]gpu.Obstacle{address: {{Placement: mig1, Kind: gpu.ObstacleBusy}}}
 	p.SetObstacles(t.Context(), busy)
 	p.SetFailures(t.Context(), map[string][]gpu.Obstacle{address: {{Placement: gpu1, Kind: gpu.ObstacleFailed, Alone: true}}})
@@ -174,7 +187,12 @@ func TestSwitchTaintsOfDevices(t *testing.T) {
 	p.ClaimsChanged(t.Context())
 	assert.ElementsMatch(t, []string{gpu2 + "-mig-1g-10gb-2", gpu2}, published())
 
+	p.hold(t, nodetest.GPUAt("0000:01:00.0").Placements[0], names.PoolName(nodetest.NodeName))
+	p.SetSwitchTaints(t.Context(), SwitchTaints{By: order, Value: "cpx", Offers: map[string]profile.Layout{gpu1: {Partitioning: profile.PartitioningOff}}, devices: []string{gpu2}})
+	assert.Equal(t, map[string]string{mig1: "switching=cpx", gpu2: "switching=cpx"}, p.taintsByDevice())
 	p.restrictTaints(t.Context())
+	assert.ElementsMatch(t, []string{mig1, gpu1, gpu2 + "-mig-1g-10gb-2"}, published())
+	assert.Empty(t, p.taintsByDevice())
 	by, _ = p.PublishedFor()
 	order.Withheld = true
 	assert.Equal(t, order, by)

@@ -114,27 +114,3 @@ func sharedGPUAt(address string) gpu.GPU {
 	}
 	return g
 }
-
-func TestDetectFeatures(t *testing.T) {
-	api := nodetest.NewAPI()
-	found, err := keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
-	assert.Empty(t, nodetest.SlicesOf(t, api, names.DriverName), "it was only tried")
-
-	nodetest.OnSliceWrite(api, nodetest.DropCounters)
-	found, err = keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{consumable: true, taints: true}, found)
-
-	nodetest.OnSliceWrite(api, func(s *resourceapi.ResourceSlice) error {
-		assert.Equal(t, []string{names.DriverName, nodetest.NodeName, names.PoolName(nodetest.NodeName), "1"},
-			[]string{s.Spec.Driver, *s.Spec.NodeName, s.Spec.Pool.Name, fmt.Sprint(s.Spec.Pool.ResourceSliceCount)}, "a real API server accepts it")
-		if len(s.Spec.SharedCounters) > 0 {
-			return errors.New("no way")
-		}
-		return nil
-	})
-	_, err = keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.EqualError(t, err, "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
-}

@@ -241,37 +241,44 @@ func TestKeptTaints(t *testing.T) {
 	assert.Len(t, p.taintsByDevice(), 2)
 }
 
-// Each field that the API server drops leaves out what needs it.
+// Each field that the API server drops leaves out what needs it. That is tried before anything is published.
 func TestFeaturesAreDetected(t *testing.T) {
-	drop := map[string]func(*resourceapi.Device){
-		"":       func(*resourceapi.Device) {},
-		"shares": func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil },
-		"taints": func(d *resourceapi.Device) { d.Taints = nil },
-	}
-	for name, change := range drop {
+	of := func(see func(*resourceapi.ResourceSlice) error) *publishing {
 		p := newPublishing(t)
 		p.Client = p.api
-		nodetest.OnSliceWrite(p.api, func(s *resourceapi.ResourceSlice) error {
+		nodetest.OnSliceWrite(p.api, see)
+		return p
+	}
+	devices := func(change func(*resourceapi.Device)) func(*resourceapi.ResourceSlice) error {
+		return func(s *resourceapi.ResourceSlice) error {
+			assert.Equal(t, []any{names.DriverName, nodetest.NodeName, names.PoolName(nodetest.NodeName), int64(1)},
+				[]any{s.Spec.Driver, *s.Spec.NodeName, s.Spec.Pool.Name, s.Spec.Pool.ResourceSliceCount}, "a real API server accepts it")
 			for i := range s.Spec.Devices {
 				change(&s.Spec.Devices[i])
 			}
 			return nil
-		})
-		require.NoError(t, p.DetectFeatures(t.Context()))
-		assert.Equal(t, []bool{false, name == "shares", name == "taints"}, []bool{p.wholeOnly, p.noShares, p.noTaints}, name)
-	}
-	p := newPublishing(t)
-	p.Client = p.api
-	nodetest.OnSliceWrite(p.api, nodetest.DropCounters)
-	require.NoError(t, p.DetectFeatures(t.Context()))
-	assert.True(t, p.wholeOnly)
-	nodetest.OnSliceWrite(p.api, func(s *resourceapi.ResourceSlice) error {
-		if len(s.Spec.Devices) > 0 {
-			return errors.New("no way")
 		}
-		return nil
-	})
-	require.ErrorContains(t, p.DetectFeatures(t.Context()), "no way")
+	}
+	for name, drop := range map[string]func(*resourceapi.ResourceSlice) error{
+		"":         devices(func(*resourceapi.Device) {}),
+		"counters": nodetest.DropCounters,
+		"shares":   devices(func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil }),
+		"taints":   devices(func(d *resourceapi.Device) { d.Taints = nil }),
+	} {
+		p := of(drop)
+		require.NoError(t, p.DetectFeatures(t.Context()))
+		assert.Equal(t, []bool{name == "counters", name == "shares", name == "taints"}, []bool{p.wholeOnly, p.noShares, p.noTaints}, name)
+		assert.Empty(t, nodetest.SlicesOf(t, p.api, names.DriverName), "it was only tried")
+	}
+	for _, refused := range []bool{false, true} {
+		p := of(func(s *resourceapi.ResourceSlice) error {
+			if len(s.Spec.Devices) > 0 == refused {
+				return errors.New("no way")
+			}
+			return nil
+		})
+		require.EqualError(t, p.DetectFeatures(t.Context()), "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
+	}
 }
 
 // The first publication fails: that is reported, and the next one begins anew. After a stop it is not.

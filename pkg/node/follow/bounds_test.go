@@ -30,7 +30,7 @@ func parts(n int) (all []v1beta1.PartitionReport) {
 
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("ä", v1beta1.MaxReportText)
-	r := &v1beta1.NodeReport{GPUCount: 32}
+	r := &v1beta1.NodeReport{GPUCount: 32, UnhealthyGPUs: make([]v1beta1.UnhealthyGPU, v1beta1.MaxGPUs+1)}
 	for range 32 {
 		r.GPUs = append(r.GPUs, v1beta1.GPUReport{ProductName: long, Partitions: parts(200), HeldDevices: named(200), Problems: []v1beta1.GPUProblem{{Message: long}}, Pending: "p"})
 	}
@@ -43,6 +43,7 @@ func TestReportsAreBounded(t *testing.T) {
 		assert.LessOrEqual(t, len(g.ProductName), v1beta1.MaxProduct)
 	}
 	assert.Equal(t, v1beta1.MaxSumOfNames, devices)
+	assert.Len(t, r.UnhealthyGPUs, v1beta1.MaxGPUs)
 	assert.LessOrEqual(t, texts, v1beta1.MaxSumOfTexts)
 	assert.Len(t, r.GPUs[0].HeldDevices, v1beta1.MaxGPUNames, "the first GPUs lose least")
 	assert.Empty(t, r.GPUs[31].Partitions)

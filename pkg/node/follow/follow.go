@@ -199,12 +199,12 @@ func (f *Follower) step(ctx context.Context) {
 	if f.task == nil && node.Status.Node != nil {
 		f.task = node.Status.Node.Task // of an earlier run
 	}
-	if f.reported == nil {
-		f.before = node.Status.Node
-	}
 	if f.reportedTo != node.UID {
 		// The GPUNode was deleted and created again, without the report.
 		f.reported, f.reportedAt, f.reportedTo = nil, time.Time{}, node.UID
+	}
+	if f.reported == nil {
+		f.before = node.Status.Node
 	}
 	if s := node.Status.State; s == v1beta1.Idle || s == v1beta1.Failed {
 		f.Profile.SetDecided()
@@ -235,17 +235,13 @@ func (f *Follower) isOlder(node *v1beta1.GPUNode) bool {
 
 // get returns the node's GPUNode, or creates it and returns nil.
 func (f *Follower) get(ctx context.Context) (*v1beta1.GPUNode, error) {
-	object, exists, err := f.informer.GetStore().GetByKey(f.Node.Name)
-	if err != nil {
-		return nil, err
-	}
-	if node, ok := object.(*v1beta1.GPUNode); ok && exists {
+	object, _, _ := f.informer.GetStore().GetByKey(f.Node.Name) // it never fails
+	if node, ok := object.(*v1beta1.GPUNode); ok {
 		return node, nil
 	}
-	f.reported, f.reportedAt = nil, time.Time{} // a new one has no report
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err = f.Nodes.Create(ctx, newGPUNode(f.Node), metav1.CreateOptions{FieldManager: fieldManager})
+	_, err := f.Nodes.Create(ctx, newGPUNode(f.Node), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		f.Publisher.SetSwitchTaints(ctx, publisher.SwitchTaints{}) // a new one requests no taints

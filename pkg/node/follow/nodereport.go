@@ -50,10 +50,6 @@ func (f *Follower) nodeReport(ctx context.Context) *v1beta1.NodeReport {
 
 		UnhealthyGPUs: f.unhealthy(gpus), UnpreparedClaims: f.unprepared.list(),
 	}
-	if len(gpus) == 0 {
-		report.InputHash = f.inputHash(nil)
-		return report
-	}
 	answered := map[string]gpu.Modes{}
 	for i, m := range modes {
 		of := f.gpuReport(&gpus[i], m, records, inUse)

@@ -40,9 +40,9 @@ var rebootFormat = durable.Format{Version: 1, MinReader: 1}
 const MostReboots = 2
 
 // rebootTarget is the same for switches to the same profile with the same policy.
-func rebootTarget(s *v1beta1.Switch) (string, error) {
-	policy, err := json.Marshal(s.Policy)
-	return s.To.Hash + " " + string(policy), err
+func rebootTarget(s *v1beta1.Switch) string {
+	policy, _ := json.Marshal(s.Policy) // cannot fail: JSON can express all of its types
+	return s.To.Hash + " " + string(policy)
 }
 
 // reboot reboots the machine once for a switch, and applies the profile afterwards. It returns
@@ -59,10 +59,7 @@ func (f *Follower) reboot(ctx context.Context, s *v1beta1.Switch) *v1beta1.Task 
 	case last.Switch == s.ID && f.Machine.Now().Sub(last.At) < rebootPatience:
 		return nil
 	}
-	target, err := rebootTarget(s)
-	if err != nil {
-		return rebootFailed(err)
-	}
+	target := rebootTarget(s)
 	next := rebootRequest{Switch: s.ID, BootID: f.Machine.BootID(), At: f.Machine.Now(), Target: target, Count: 1}
 	if last.Target == target {
 		next.Count = last.Count

@@ -3,12 +3,14 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -29,6 +31,7 @@ import (
 	"github.com/tranche-dev/tranche/test/gpunodes"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/nodetest/rig"
+	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
 
 // hold has a claim hold devices, or have held them.
@@ -69,6 +72,7 @@ func TestNodeReport(t *testing.T) {
 	report = w.nodeReport(t.Context())
 	assert.Equal(t, []int32{1, 3}, []int32{report.FreeGPUCount, report.ClaimCount})
 	assert.Equal(t, []string{whole.Name()}, report.GPUs[1].HeldDevices)
+	assert.Empty(t, report.GPUs[1].Pending, "its device is offered")
 	assert.Empty(t, report.GPUs[1].Partitions)
 	assert.Equal(t, []v1beta1.PartitionReport{{Name: one.Name(), Profile: "1g.10gb"}, {Name: foreign.Name(), Profile: "2g.20gb"}}, report.GPUs[0].Partitions)
 
@@ -77,6 +81,18 @@ func TestNodeReport(t *testing.T) {
 	assert.Equal(t, []v1beta1.GPUProblem{{Cause: string(gpu.CauseCheck), Message: "ECC"}}, report.GPUs[0].Problems)
 	assert.Zero(t, report.FreeGPUCount, "what has a problem is not free")
 	assert.Equal(t, []v1beta1.GPUProblem{{Cause: "xid-79", Message: "lost"}}, ProblemsOf(gpu.Problem{Cause: gpu.XIDCause(79), Message: "lost"}))
+
+	// The modes of a GPU that does not tell are those that were reported last.
+	w.reported = report
+	w.rig.SetFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
+	many := slices.Repeat([]ledger.Device{nodetest.HeldDevice(one, "", false)}, v1beta1.MaxGPUNames+1)
+	for i := range many {
+		many[i].Name = fmt.Sprint("device-", i)
+	}
+	w.hold("watches", false, many...)
+	report = w.nodeReport(t.Context())
+	assert.Equal(t, gpunodes.MIGOff, report.GPUs[0].GPUModes)
+	assert.Len(t, report.GPUs[0].HeldDevices, v1beta1.MaxGPUNames)
 
 	w.rig.GPUs.Remove([]string{rig.PCI0, rig.PCI1})
 	report = w.nodeReport(t.Context())
@@ -180,11 +196,22 @@ func TestInputHash(t *testing.T) {
 	assert.NotEqual(t, first, known)
 	delete(modes, rig.GPU0)
 	assert.Equal(t, known, w.inputHash(modes), "a GPU that does not answer counts as before")
+	w.Publisher.SetForeign(w.rig.Context, map[string][]gpu.Partition{rig.PCI0: parts})
+	foreign = w.inputHash(modes)
+	assert.Equal(t, foreign, w.inputHash(modes), "what is on it, too")
+	w.Publisher.SetForeign(w.rig.Context, nil)
 	modes[rig.GPU0] = gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOn, MIGNeedsReset: true}
 	assert.NotEqual(t, known, w.inputHash(modes))
 	again := w.inputHash(modes)
 	require.NoError(t, w.rig.Machine.Reboot(t.Context()))
 	w.rig.Await("another load", func() bool { return w.inputHash(modes) != again })
+
+	ampere := newWorld(t, "A100-80GB")
+	off := ampere.nodeReport(t.Context()).InputHash
+	driver, err := ampere.rig.Drivers.Of(rig.PCI0)
+	require.NoError(t, err)
+	require.NoError(t, driver.SetMIG(t.Context(), rig.PCI0, true, false))
+	assert.NotEqual(t, off, ampere.nodeReport(t.Context()).InputHash, "its MIG mode lasts")
 }
 
 // shrinking is a switch that takes devices of the second GPU away.
@@ -208,6 +235,16 @@ func TestDesiredTaints(t *testing.T) {
 	offers := got.Offers
 	got.Offers = nil
 	assert.Equal(t, want, got)
+
+	driver, err := w.rig.Drivers.Of(rig.PCI1)
+	require.NoError(t, err)
+	require.NoError(t, driver.SetMIG(t.Context(), rig.PCI1, true, false))
+	_, err = driver.Create(t.Context(), placement(t, w, rig.GPU1+"-mig-1g-10gb-3"))
+	require.NoError(t, err)
+	w.hold("a", false, nodetest.HeldDevice(placement(t, w, rig.GPU1+"-mig-1g-10gb-3"), "", false))
+	one := desired(v1beta1.Tainted, shrinking(snapshotOf(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")))
+	assert.True(t, one.Offers[rig.GPU1].Offers(placement(t, w, rig.GPU1+"-mig-1g-10gb-3")), "the partition that is there stays")
+	desired(v1beta1.Tainted, whole)
 
 	// They are computed once, while the GPUs answer.
 	w.rig.Problems = map[string]gpu.Problem{rig.PCI0: {Message: "lost"}, rig.PCI1: {Message: "lost"}}
@@ -246,6 +283,8 @@ func TestFirstTaints(t *testing.T) {
 	both := []string{"switching=whole", "reserved=d"}
 	w.FirstTaints(t.Context())
 	assert.Equal(t, "5", w.readVersion)
+	by, _ := w.Publisher.PublishedFor()
+	assert.Equal(t, "1", by.SwitchID)
 	w.rig.Await("not tainted", func() bool { return assert.ObjectsAreEqual(both, taints()) })
 
 	// A later run that cannot read them keeps those of the slices.
@@ -253,7 +292,7 @@ func TestFirstTaints(t *testing.T) {
 	w.Publisher.SetReservation(w.rig.Context, publisher.Reservation{})
 	w.rig.Await("still reserved", func() bool { return len(taints()) == 1 })
 	w.FirstTaints(t.Context())
-	by, _ := w.Publisher.PublishedFor()
+	by, _ = w.Publisher.PublishedFor()
 	assert.Empty(t, by, "no switch is known")
 	assert.Equal(t, both[:1], taints())
 
@@ -286,7 +325,9 @@ func TestTaintsAreConfirmed(t *testing.T) {
 	assert.False(t, w.confirmTaints(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.False(t, w.awaitTaints(ended))
+	for range 20 {
+		assert.False(t, w.awaitTaints(ended))
+	}
 	assert.Nil(t, w.accepted)
 	lists = nil
 	w.TaintSettle = 50 * time.Millisecond

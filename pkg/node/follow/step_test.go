@@ -3,6 +3,8 @@ package follow
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -27,6 +30,8 @@ import (
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "H100-80GB")
+	w.see(v1beta1.GPUNodeStatus{})
+	assert.True(t, w.rig.Applied.Undecided())
 	w.see(v1beta1.GPUNodeStatus{State: v1beta1.Idle})
 	assert.False(t, w.rig.Applied.Undecided(), "the controller has decided that the node has no profile")
 	assert.Nil(t, w.last().Task)
@@ -49,12 +54,14 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, &v1beta1.PublishedTaints{SwitchID: "1", TaintGeneration: 1}, w.last().PublishedTaints)
 	assert.Equal(t, []string{"switching=halves"}, w.rig.Taints()[rig.GPU0])
 
-	before := w.rig.Changes
+	before, hash := w.rig.Changes, w.last().GPUs[0].SliceHash
 	task = w.answered(v1beta1.Applying, sw)
 	require.Equal(t, v1beta1.TaskDone, task.Phase, task.Message)
 	assert.Equal(t, before+1, w.rig.Changes, "the GPUs are not checked meanwhile")
 	assert.Len(t, w.rig.Partitions(), 4)
 	assert.Equal(t, "hash of halves", w.last().AppliedHash)
+	assert.Len(t, w.last().GPUs[0].Partitions, 2)
+	assert.NotEqual(t, hash, w.last().GPUs[0].SliceHash)
 	published, err := w.Publisher.Stored(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, publish.DigestsOf(nodetest.NodeName, published).Of(rig.GPU0), w.last().GPUs[0].SliceHash, "the controller compares them at once")
@@ -112,16 +119,67 @@ func TestGPUNodeIsCreated(t *testing.T) {
 	w.step(w.rig.Context)
 	assert.NotEmpty(t, w.rig.Taints(), "it may be there")
 	answer = nil
-	for range 2 { // the watch has not delivered it the second time
-		w.step(w.rig.Context)
-	}
+	w.step(w.rig.Context)
 	node, err := w.nodes.GPUNodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, "node-uid", node.OwnerReferences[0].UID)
 	w.rig.AwaitNoTaints()
+	w.Publisher.SetSwitchTaints(w.rig.Context, publisher.SwitchTaints{Value: "p", GPUs: []string{rig.GPU0}})
+	w.step(w.rig.Context) // the watch has not delivered it
+	by, _ := w.Publisher.PublishedFor()
+	w.rig.Await("what it requests is not known", func() bool { return len(w.rig.Taints()) > 0 })
+	assert.Empty(t, by)
 	reports := len(w.reports)
-	w.see(v1beta1.GPUNodeStatus{State: v1beta1.Idle})
+	w.deliver(&v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName, UID: "second"}})
+	w.step(w.rig.Context)
 	assert.Len(t, w.reports, reports+1, "a new one has no report")
+}
+
+// There is no plan before the API server has the taints, or while the claims of the node cannot be read.
+func TestNoPlanYet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "H100-80GB")
+	sw := &v1beta1.Switch{ID: "1", From: none, To: snapshotOf(t, "halves", twoHalves), GPUs: []string{rig.GPU0}, TaintGeneration: 1}
+	tried := func() {
+		select {
+		case <-w.wake:
+		case <-time.After(nodetest.Patience):
+			require.Fail(t, "it is not tried again")
+		}
+	}
+	ended, cancel := context.WithCancel(w.rig.Context)
+	cancel()
+	assert.Nil(t, w.answer(ended, sw, v1beta1.Tainted))
+	tried()
+	claims := filepath.Join(filepath.Dir(w.rig.CDIDir), "claims")
+	require.NoError(t, os.Rename(claims, claims+".away"))
+	require.NoError(t, os.WriteFile(claims, nil, 0o600))
+	w.rig.Records.ReadAgain()
+	w.see(v1beta1.GPUNodeStatus{State: v1beta1.Tainted, Switch: sw})
+	assert.Nil(t, w.last().Task)
+	assert.NotNil(t, w.last().PublishedTaints)
+	tried()
+	require.NoError(t, os.Remove(claims))
+	require.NoError(t, os.Rename(claims+".away", claims))
+	assert.Equal(t, v1beta1.TaskPlanned, w.answered(v1beta1.Tainted, sw).Phase)
+}
+
+// Each step reserves what a defragmentation asks for, and publishes what claims have taken or released
+// meanwhile.
+func TestStepFollowsReservationsAndClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "H100-80GB")
+	status := v1beta1.GPUNodeStatus{
+		State:           v1beta1.Draining,
+		Switch:          &v1beta1.Switch{ID: "1", From: none, To: snapshotOf(t, "halves", twoHalves), GPUs: []string{rig.GPU0}, TaintGeneration: 1, Withhold: true},
+		Defragmentation: &v1beta1.Defragmentation{ID: "d", ReservedDevices: []string{rig.GPU1}, DeadlineTime: metav1.NewMicroTime(time.Now().Add(time.Hour))},
+	}
+	w.see(status)
+	w.hold("a", false, nodetest.HeldDevice(small(t, w), "", false))
+	w.see(status)
+	w.rig.Await("the devices are published", func() bool {
+		return assert.ObjectsAreEqual(map[string][]string{small(t, w).Name(): {"switching=halves"}, rig.GPU1: {"reserved=d"}}, w.rig.Taints())
+	})
 }
 
 // A change that the end of the plugin interrupts is no answer.
@@ -151,6 +209,7 @@ func TestAfterReboot(t *testing.T) {
 			w.see(v1beta1.GPUNodeStatus{State: v1beta1.Rebooting, Switch: sw})
 			assert.Equal(t, v1beta1.Applying, w.last().Task.State, "no answer before the reboot")
 			assert.FileExists(t, w.RebootFile)
+			nodetest.AwaitEvent(t, w.rig.API, names.EventRebooting, "profile halves")
 			w.rig.SetFaults(faults)
 			task := w.answered(v1beta1.Rebooting, sw)
 			require.Equal(t, phase, task.Phase, task.Message)
@@ -193,6 +252,8 @@ func TestRestore(t *testing.T) {
 	assert.Equal(t, firstRestore, w.restorePause, "what failed for another load does not count")
 	assert.Contains(t, w.last().GPUs[0].Pending, "the profile could not be restored, which is retried: ")
 	assert.Contains(t, nodetest.AwaitEvent(t, w.rig.API, names.EventProfileNotRestored, ""), "which is retried: ")
+	w.reportRestored(w.rig.Context, errors.New("another reason"))
+	nodetest.AwaitEvent(t, w.rig.API, names.EventProfileNotRestored, "another reason")
 	w.rig.SetFaults(nvdriver.Faults{})
 	changes := w.rig.Changes
 	w.see(busy)

@@ -127,9 +127,7 @@ func TestReboot(t *testing.T) {
 	assert.Len(t, f.wake, 1)
 	record, _, err := f.readReboot()
 	require.NoError(t, err)
-	target, err := rebootTarget(sw)
-	require.NoError(t, err)
-	assert.Equal(t, rebootRequest{Switch: "1", BootID: "one", At: m.now, Target: target, Count: 1}, record)
+	assert.Equal(t, rebootRequest{Switch: "1", BootID: "one", At: m.now, Target: rebootTarget(sw), Count: 1}, record)
 
 	m.now = m.now.Add(rebootPatience - time.Second)
 	assert.Nil(t, f.reboot(t.Context(), sw))
@@ -215,8 +213,8 @@ func TestWriteReport(t *testing.T) {
 func TestReportedModes(t *testing.T) {
 	f := &Follower{reported: &v1beta1.NodeReport{GPUs: []v1beta1.GPUReport{{Name: "gpu-0000-01-00-0", GPUModes: v1beta1.GPUModes{MIGMode: v1beta1.MIGModeEnabled}}}}}
 	known, other := &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:01:00.0"}}, &inventory.GPU{GPU: gpu.GPU{PCIAddress: "0000:02:00.0"}}
-	assert.Equal(t, []v1beta1.GPUModes{gpunodes.MIGOn, {}, gpunodes.MIGOff, gpunodes.XCP("CPX", "NPS1"), {}}, []v1beta1.GPUModes{
-		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
+	assert.Equal(t, []v1beta1.GPUModes{gpunodes.MIGOn, {}, gpunodes.MIGOn, gpunodes.MIGOff, gpunodes.XCP("CPX", "NPS1"), {}}, []v1beta1.GPUModes{
+		f.reportedModes(known, nil), f.reportedModes(other, nil), f.reportedModes(other, &gpu.Modes{MIG: gpu.MIGOn}), f.reportedModes(known, &gpu.Modes{MIG: gpu.MIGOff}),
 		f.reportedModes(known, &gpu.Modes{Compute: "CPX", Memory: "NPS1"}), f.reportedModes(known, &gpu.Modes{}),
 	})
 	assert.Empty(t, (&Follower{}).reportedModes(known, nil))

@@ -82,6 +82,16 @@ func TestGPUsOfBothVendors(t *testing.T) {
 	assert.Equal(t, "boot/amd", h.LoadID(amd1))
 	assert.Equal(t, "boot/nvidia", h.LoadID(nvidia2))
 	assert.Empty(t, h.LoadID("0000:ff:00.0"))
+	mps := func() (all [2]string) {
+		vendor, load := h.LoadWithMPS()
+		return [2]string{string(vendor), load}
+	}
+	assert.Empty(t, mps())
+	resumed := 0
+	h.add(&VendorDriver{Name: gpu.NVIDIA, Driver: nv, loadID: "boot/nvidia", ProgramRoot: "/run", Resume: func(context.Context) error { resumed++; return errors.New("no module") }})
+	assert.Equal(t, [2]string{"nvidia", "boot/nvidia"}, mps())
+	h.Resume(nodetest.Quiet(t.Context()))
+	assert.Equal(t, 1, resumed)
 	require.NoError(t, h.Close(t.Context()))
 	assert.True(t, nv.closed && amd.closed)
 }
@@ -124,6 +134,30 @@ func TestReloadOfOneVendor(t *testing.T) {
 	amd.loadID = "" // unloaded
 	h.All()[1].loadIDRead = h.All()[1].loadIDRead.Add(-2 * loadIDAge)
 	assert.Equal(t, "boot/amd2", h.LoadID(amd1), "what it held is gone when it is back, not before")
+	h.CannotUse(gpu.AMD, nil, errors.New("no permission"))
+	assert.Empty(t, h.LoadID(amd1), "no partition survives that")
+}
+
+// A driver that is being replaced is not opened, which whoever asked for that knows. The new one may need
+// a new process.
+func TestOpenDuringAnUpgrade(t *testing.T) {
+	ctx := nodetest.Quiet(t.Context())
+	h, warnings := withOpeners([]*opener{{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) { return nil, hardware.ErrRestart }}})
+	upgrades := map[gpu.Vendor]string{gpu.NVIDIA: "a label"}
+	var stopped error
+	h.cfg.Upgrades, h.cfg.Stop = func() map[gpu.Vendor]string { return upgrades }, func(err error) { stopped = err }
+	assert.Empty(t, h.Open(ctx))
+	assert.True(t, h.IsUpgrading(gpu.NVIDIA))
+	require.NoError(t, h.Problem(), "the node had no such GPU")
+	h.cfg.Roster = &Roster{gpus: map[string]*rosterGPU{nvidia1: {GPU: nodetest.GPUAt(nvidia1)}}}
+	assert.Empty(t, h.Open(ctx))
+	require.EqualError(t, h.Problem(), "the NVIDIA driver of this node cannot be used: it was released for a driver upgrade, which a label requests")
+	require.NoError(t, stopped)
+	upgrades = nil
+	assert.Empty(t, h.Open(ctx))
+	assert.False(t, h.IsUpgrading(gpu.NVIDIA))
+	require.ErrorIs(t, stopped, hardware.ErrRestart)
+	assert.Empty(t, *warnings)
 }
 
 // A GPU that does not answer at a start is in no inventory. What claims hold on

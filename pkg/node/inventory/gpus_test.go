@@ -81,6 +81,7 @@ func TestGPUsUpdateNoticesChange(t *testing.T) {
 		"CUDA":             func(g *gpu.GPU) { g.CUDADriverVersion = "x" },
 		"capability":       func(g *gpu.GPU) { g.CUDAComputeCapability = "x" },
 		"partitionable":    func(g *gpu.GPU) { g.Partitionable = !g.Partitionable },
+		"memory mode":      func(g *gpu.GPU) { g.MemoryMode = "x" },
 		"PCIe root":        func(g *gpu.GPU) { g.PCIeRoot = "x" },
 		"NUMA node":        func(g *gpu.GPU) { g.NUMANode = new(int64(1)) },
 		"no NUMA node":     func(g *gpu.GPU) { g.NUMANode = nil },

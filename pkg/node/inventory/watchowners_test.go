@@ -2,20 +2,27 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -63,4 +70,33 @@ func TestWatchOwners(t *testing.T) {
 	next("unmanaged")
 	cancel()
 	require.Error(t, WatchOwners(ctx, api, NewNode(api, first, nil, nil), proc, time.Millisecond, func(Owners) { require.Fail(t, "it has not been read") }))
+}
+
+// The API server may not have the node yet when the node starts. What is forbidden stays so.
+func TestGetNode(t *testing.T) {
+	away, forbidden := errors.New("away"), apierrors.NewForbidden(corev1.Resource("nodes"), nodetest.NodeName, nil)
+	for name, tt := range map[string]struct {
+		answers []error
+		took    time.Duration
+	}{
+		"at once":   {[]error{nil}, 0},
+		"later":     {[]error{away, away, nil}, 2 * time.Second},
+		"forbidden": {[]error{forbidden}, 0},
+		"never":     {[]error{away}, SyncTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, tries, begin := nodetest.NewAPI(), 0, time.Now()
+				clientfake.React(&api.Fake, "get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					err := tt.answers[min(tries, len(tt.answers)-1)]
+					tries++
+					return err != nil, nil, err
+				})
+				node, err := GetNode(t.Context(), api, nodetest.NodeName)
+				assert.Equal(t, tt.answers[len(tt.answers)-1], err)
+				assert.Equal(t, err == nil, node != nil && node.Name == nodetest.NodeName)
+				assert.Equal(t, tt.took, time.Since(begin))
+			})
+		})
+	}
 }

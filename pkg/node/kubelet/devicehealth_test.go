@@ -22,9 +22,9 @@ func TestHealth(t *testing.T) {
 	known := &inventory.GPUs{}
 	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0")}, map[string]gpu.Problem{"0000:02:00.0": {Cause: gpu.CauseLost, Message: "fell off the bus"}}, nil)
-	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
+	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:02:00.0"} { // two claims of the lost GPU
 		r := nodetest.PreparedRecord("a", nil, nodetest.HeldDevice(nodetest.GPUAt(address).Placements[0], "", false))
-		r.Claim.UID = types.UID("abc"[i : i+1])
+		r.Claim.UID = types.UID("abcd"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
 	amd := nodetest.AMDGPUAt("0000:05:00.0", "NPS1")

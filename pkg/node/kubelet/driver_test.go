@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,13 +16,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claimconfig"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/nodetest/rig"
@@ -119,6 +125,12 @@ func (a *answering) releases(c *resourceapi.ResourceClaim) error {
 func TestPrepareAndRelease(t *testing.T) {
 	t.Parallel()
 	a := newAnswering(t)
+	a.rig.Publish()
+	a.rig.Publisher.SetSwitchTaints(a.rig.Context, publisher.SwitchTaints{Value: "p", GPUs: []string{rig.GPU0}, Withhold: true})
+	published := func() bool {
+		return slices.ContainsFunc(nodetest.Published(t, a.rig.API), func(d resourceapi.Device) bool { return d.Name == small })
+	}
+	a.rig.Await("devices are withheld", func() bool { return !published() })
 	one, two := nodetest.Allocate(t, a.rig.API, "a", small), nodetest.Allocate(t, a.rig.API, "b", rig.GPU1, "gpu-ffff-00-00-0")
 	all, err := a.PrepareResourceClaims(a.rig.Context, []*resourceapi.ResourceClaim{one, two})
 	require.NoError(t, err)
@@ -137,8 +149,8 @@ func TestPrepareAndRelease(t *testing.T) {
 	assert.Len(t, a.failed, 1)
 	assert.Empty(t, a.unprepared, "the claim is to blame")
 	assert.Equal(t, 1, a.nudged)
+	a.rig.Await("what a claim holds stays published", published)
 	nodetest.AwaitStatus(t, a.rig.API, one, metav1.ConditionTrue)
-	assert.Len(t, nodetest.Scrape(t, a.rig.Metrics.Handler(), names.MetricClaimOperationDuration+"_count"), 2, "one has failed")
 
 	require.NoError(t, a.prepares(one).Err)
 	assert.Equal(t, []string{"a"}, a.worked, "it was prepared before")
@@ -146,9 +158,54 @@ func TestPrepareAndRelease(t *testing.T) {
 	require.NoError(t, a.releases(one))
 	require.NoError(t, a.releases(one), "it has nothing")
 	assert.Empty(t, a.rig.Partitions())
+	assert.Len(t, nodetest.Scrape(t, a.rig.Metrics.Handler(), names.MetricClaimOperationDuration+"_count"), 3, "prepared, failed, and released")
 	assert.Equal(t, []string{"a", "a", "a", "a"}, a.prepared)
 	assert.Equal(t, 4, a.nudged)
 	assert.Zero(t, a.published)
+	assert.True(t, a.calls.TryLock(), "no call keeps the plugin from its end")
+}
+
+// sharer sets up shares that need nothing.
+type sharer struct{ claim.Sharer }
+
+func (sharer) Settings(context.Context, gpu.Placement) (*gpu.Settings, error) { return nil, nil }
+func (sharer) Join(context.Context, claim.Holder) error                       { return nil }
+func (sharer) Serves(ledger.ClaimRef, ledger.Device) string                   { return "" }
+func (sharer) Edits(context.Context, claim.Holder) (*cdispecs.ContainerEdits, error) {
+	return &cdispecs.ContainerEdits{}, nil
+}
+
+// Who uses a share is told that it has another memory limit than the claim asks for: on the claim if its
+// pods are not known. Administrators are told what keeps it from being released.
+func TestPrepareAShare(t *testing.T) {
+	t.Parallel()
+	const name = rig.GPU0 + "-memory-share"
+	for kind, regarding := range map[string]string{"Pod": "pod-a", "ResourceClaim": "claim-a"} {
+		a := newAnswering(t)
+		limited := profile.Default().Sharing
+		limited.Limits = true
+		a.rig.Claims.Shares, a.rig.Claims.GPUs = sharer{}, func() []gpu.GPU {
+			all := a.rig.Roster.All()
+			whole, _ := all[0].Placement(rig.GPU0)
+			all[0].Placements = append(all[0].Placements, gpu.ShareOf(whole, gpu.ByMemory, limited))
+			return all
+		}
+		c := nodetest.ClaimOf("a", name)
+		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: claimconfig.New(4000).DeviceConfiguration}}
+		if kind == "ResourceClaim" {
+			c.Status.ReservedFor[0] = resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "training", UID: "group"}
+		}
+		result := a.prepares(c)
+		require.NoError(t, result.Err)
+		assert.EqualValues(t, "share-0a", *result.Devices[0].ShareID)
+		nodetest.AwaitEventOn(t, a.rig.API, kind, regarding, names.EventShareLimitReduced, "is 2000 MiB, not the 4000 MiB of its configuration")
+
+		newer := filepath.Join(filepath.Dir(a.rig.CDIDir), "claims", "11111111-2222-3333-4444-555555555555.json")
+		require.NoError(t, os.WriteFile(newer, []byte(`{"version":99,"minReader":99}`), 0o600))
+		a.rig.Records.ReadAgain()
+		require.ErrorContains(t, a.releases(c), "a newer version of Tranche has prepared a share of the same GPU")
+		nodetest.AwaitEvent(t, a.rig.API, names.EventClaimConflict, "Claim team/claim-a was not released")
+	}
 }
 
 // What the hardware cannot make is reported by the node, unless that takes too long or is because of a
@@ -207,6 +264,11 @@ func TestCDIFolderIsRemoved(t *testing.T) {
 func TestEventsOfClaims(t *testing.T) {
 	t.Parallel()
 	a := newAnswering(t)
+	several := nodetest.Allocate(t, a.rig.API, "m", rig.GPU1+"-mig-1g-10gb-0", rig.GPU1+"-mig-1g-10gb-1")
+	several.Status.Allocation.Devices.Results[1].Request = "r0"
+	require.NoError(t, a.prepares(several).Err)
+	nodetest.AwaitEventOn(t, a.rig.API, "Pod", "pod-m", names.EventSeveralMIGPartitions, "has 2 MIG partitions")
+	a.prepared = nil
 	one, two := nodetest.Allocate(t, a.rig.API, "a", small), nodetest.ClaimOf("b", rig.GPU0)
 	two.Namespace = "others"
 	require.NoError(t, a.prepares(one).Err)

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func Lock(ctx context.Context, dir, installation string) (unlock func(), err err
 	})
 	if err != nil {
 		lock.Close()
-		return nil, errors.Join(refused, ignoreTimeout(err, refused))
+		return nil, cmp.Or(refused, err) // what was refused last says more than that time is up
 	}
 	if err := stillThere(lock); err != nil {
 		lock.Close()
@@ -72,14 +73,6 @@ func stillThere(lock *flock.Flock) error {
 		return fmt.Errorf("%s was removed by a plugin that was just uninstalled; the next start makes another one", lock)
 	}
 	return nil
-}
-
-// ignoreTimeout drops a timeout if its reason is known.
-func ignoreTimeout(err, reason error) error {
-	if reason != nil && wait.Interrupted(err) {
-		return nil
-	}
-	return err
 }
 
 // tryLock takes a shared lock. The first plugin writes its installation, and the others must

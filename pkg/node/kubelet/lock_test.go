@@ -143,6 +143,9 @@ func TestLockAlone(t *testing.T) {
 	_, err = Lock(ctx, dir, "a")
 	require.ErrorContains(t, err, "holds")
 	unlock()
+	another, err = Lock(ctx, dir, "a")
+	require.NoError(t, err)
+	another()
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "plugin.lock")))
 	require.NoError(t, os.Symlink("plugin.lock", filepath.Join(dir, "plugin.lock")))

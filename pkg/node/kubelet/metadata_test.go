@@ -37,8 +37,8 @@ func TestMetadata(t *testing.T) {
 		"no known memory":   {unmeasured, "MIG-1", nil, 0, "uuid=MIG-1"},
 		"an amount":         {device, "", &gpu.Amount{Memory: 1 << 30}, 0, "memory=1073741824"},
 		"a limit above it":  {device, "", &gpu.Amount{Memory: 1 << 30}, 2 << 30, "memory=1073741824 memoryLimit=2147483648"},
-		"a fraction":        {device, "", &gpu.Amount{Fraction: 500}, 0, memory + " fraction=0.5"},
-		"a part of compute": {device, "", &gpu.Amount{Memory: 1 << 30, Compute: 40}, 0, "memory=1073741824 computePercent=40"},
+		"a fraction":        {device, "", &gpu.Amount{Fraction: 1}, 0, memory + " fraction=0.001"},
+		"a part of compute": {device, "", &gpu.Amount{Memory: 1 << 30, Compute: 1}, 0, "memory=1073741824 computePercent=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := nodetest.HeldDevice(test.placement, test.uuid, false)

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -44,6 +45,9 @@ func TestRemoveStaleSockets(t *testing.T) {
 	for _, path := range dead {
 		assert.NoFileExists(t, path)
 	}
+	require.ErrorIs(t, RemoveStaleSockets(t.Context(), "["), filepath.ErrBadPattern)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "dra.sock", "in-the-way"), 0o700))
+	require.ErrorContains(t, RemoveStaleSockets(t.Context(), filepath.Join(dir, "dra.sock")), "remove the socket of a plugin that was killed: ")
 }
 
 func TestRegistration(t *testing.T) {
@@ -56,8 +60,8 @@ func TestRegistration(t *testing.T) {
 	require.EqualError(t, r.Ready(), "the kubelet has not registered the plugin yet")
 
 	call := func(request any) {
-		_, err := r.Interceptor(t.Context(), request, nil, func(context.Context, any) (any, error) { return nil, nil })
-		require.NoError(t, err)
+		answer, err := r.Interceptor(t.Context(), request, nil, func(context.Context, any) (any, error) { return "answer", assert.AnError })
+		require.Equal(t, []any{"answer", assert.AnError}, []any{answer, err})
 	}
 	var _ grpc.UnaryServerInterceptor = r.Interceptor
 	call(&registerapi.InfoRequest{})

@@ -108,7 +108,6 @@ func (h *handover) start(ctx context.Context, resources resourceslice.DriverReso
 // next hands over the next changed slice, or all slices if counters have changed. The caller
 // holds the lock.
 func (h *handover) next(ctx context.Context) error {
-	h.stopWaiting()
 	if !sameCounters(h.handed, h.target) {
 		return h.all(ctx)
 	}
@@ -138,7 +137,6 @@ func (h *handover) stopWaiting() {
 	h.awaited = ""
 	if h.timer != nil {
 		h.timer.Stop()
-		h.timer = nil
 	}
 }
 

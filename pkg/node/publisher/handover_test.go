@@ -235,7 +235,37 @@ func TestHandoverLosesPatience(t *testing.T) {
 		defer mu.Unlock()
 		return len(last.Pools[nodetest.NodeName].Slices[2].Devices) == 0
 	}, time.Minute, time.Millisecond)
+	require.NoError(t, h.setTarget(t.Context(), first))
+	mu.Lock()
+	assert.NotEmpty(t, last.Pools[nodetest.NodeName].Slices[1].Devices, "nothing is awaited any more")
+	mu.Unlock()
 	h.Stop()
+}
+
+// What fails while nobody waits for it is reported. After a stop, nothing is sent.
+func TestHandoverFailsInTheBackground(t *testing.T) {
+	var failures []error
+	var answer error
+	h := &handover{node: nodetest.NodeName, patience: time.Minute, failed: func(_ context.Context, err error) { failures = append(failures, err) }, send: func(context.Context, resourceslice.DriverResources) error {
+		return answer
+	}}
+	gpus := []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0")}}
+	for _, withheld := range []bool{false, true} {
+		gpus[0].Withheld, gpus[1].Withheld = withheld, withheld
+		target, errs := publish.Slices(gpus)
+		require.Empty(t, errs)
+		require.NoError(t, h.setTarget(t.Context(), target))
+	}
+	answer = assert.AnError
+	h.stored(t.Context(), &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: h.handed[1].Devices}})
+	assert.Len(t, failures, 1)
+	h.timedOut(t.Context())
+	assert.Len(t, failures, 2)
+	require.ErrorIs(t, h.setTarget(t.Context(), h.target), assert.AnError)
+	h.awaited = "a slice"
+	h.Stop()
+	h.timedOut(t.Context())
+	assert.Len(t, failures, 2)
 }
 
 // begun returns a handover whose first call of send is yet to come. It sends the number of slices.

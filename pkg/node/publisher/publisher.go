@@ -193,6 +193,10 @@ func (p *Publisher) Publish(ctx context.Context) {
 	p.reportOwners(ctx, known)
 	p.unavailable = map[string][]string{}
 	if p.unmanaged() {
+		for i := range known {
+			p.unavailable[known[i].PCIAddress] = []string{telemetry.Withheld}
+		}
+		p.Metrics.OfferedGPUs(nil)
 		p.sendAll(ctx, nil)
 		return
 	}

@@ -9,9 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
@@ -19,7 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
 )
 
@@ -62,11 +59,15 @@ func TestFieldsAreDroppedLater(t *testing.T) {
 	}
 	drops(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)})
 	nodetest.AwaitEvent(t, p.api, "SharesNotPublished", "DRAConsumableCapacity")
-	assert.True(t, p.noShares)
-	assert.False(t, p.noTaints)
+	assert.Equal(t, []bool{false, true, false}, []bool{p.wholeOnly, p.noShares, p.noTaints})
 	drops(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: "k", Effect: resourceapi.DeviceTaintEffectNoSchedule}}})
 	nodetest.AwaitEvent(t, p.api, "TaintsNotPublished", "DRADeviceTaints")
-	assert.True(t, p.noTaints)
+	assert.Equal(t, []bool{false, true, true}, []bool{p.wholeOnly, p.noShares, p.noTaints})
+	counted := slice(resourceapi.Device{})
+	counted.Spec.SharedCounters = []resourceapi.CounterSet{{Name: "gpu"}}
+	require.NoError(t, p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: counted, ActualSlice: slice(resourceapi.Device{})}, "sync"))
+	assert.True(t, p.wholeOnly)
+	assert.NotContains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of")
 }
 
 // What is in the way of a device is in the way of its shares.
@@ -93,12 +94,15 @@ func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 func TestHeldSharesWithholdTheirGPU(t *testing.T) {
 	p := newPublishing(t)
 	g := sharedGPUAt("0000:01:00.0")
-	p.hold(t, g.Placements[len(g.Placements)-1], names.PoolName(nodetest.NodeName))
+	release := p.hold(t, g.Placements[len(g.Placements)-1], names.PoolName(nodetest.NodeName))
 	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 	p.restrictShares(t.Context())
 	assert.Equal(t, "empty", p.state()[gpu1])
 	assert.Equal(t, "published", p.state()[gpu2])
+	release()
+	p.ClaimsChanged(t.Context())
+	assert.Equal(t, "published", p.state()[gpu1])
 }
 
 // sharedGPUAt is a GPU with shares of its placements.
@@ -109,23 +113,4 @@ func sharedGPUAt(address string) gpu.GPU {
 		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, profile.Default().Sharing))
 	}
 	return g
-}
-
-func TestDetectFeatures(t *testing.T) {
-	api := nodetest.NewAPI()
-	found, err := keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
-	assert.Empty(t, nodetest.SlicesOf(t, api, names.DriverName), "it was only tried")
-
-	nodetest.OnSliceWrite(api, nodetest.DropCounters)
-	found, err = keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{consumable: true, taints: true}, found)
-
-	clientfake.React(&api.Fake, "create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("no way")
-	})
-	_, err = keptFeatures(t.Context(), api, nodetest.NodeName)
-	require.EqualError(t, err, "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
 }

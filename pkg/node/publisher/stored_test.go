@@ -3,6 +3,8 @@ package publisher
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +23,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/clientfake"
 	"github.com/tranche-dev/tranche/test/nodetest"
@@ -117,6 +121,15 @@ func TestLastPublication(t *testing.T) {
 	assert.Empty(t, p.UnavailableBecause(address), "some of it can be allocated")
 	p.SetReservation(t.Context(), Reservation{})
 
+	file := filepath.Join(t.TempDir(), "profile.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "layouts": {"`+address+`": {"partitioning": "Off"}}}`), 0o600))
+	var err error
+	p.Applied, err = partition.OpenState(file)
+	require.NoError(t, err)
+	p.Publish(t.Context())
+	assert.Equal(t, map[string]string{mig1: "not-offered"}, p.taintsByDevice())
+	p.Applied = &partition.State{}
+
 	busy := map[string][]gpu.Obstacle{address: {{Placement: mig1, Kind: gpu.ObstacleBusy}}}
 	p.SetObstacles(t.Context(), busy)
 	p.SetFailures(t.Context(), map[string][]gpu.Obstacle{address: {{Placement: gpu1, Kind: gpu.ObstacleFailed, Alone: true}}})
@@ -174,7 +187,12 @@ func TestSwitchTaintsOfDevices(t *testing.T) {
 	p.ClaimsChanged(t.Context())
 	assert.ElementsMatch(t, []string{gpu2 + "-mig-1g-10gb-2", gpu2}, published())
 
+	p.hold(t, nodetest.GPUAt("0000:01:00.0").Placements[0], names.PoolName(nodetest.NodeName))
+	p.SetSwitchTaints(t.Context(), SwitchTaints{By: order, Value: "cpx", Offers: map[string]profile.Layout{gpu1: {Partitioning: profile.PartitioningOff}}, devices: []string{gpu2}})
+	assert.Equal(t, map[string]string{mig1: "switching=cpx", gpu2: "switching=cpx"}, p.taintsByDevice())
 	p.restrictTaints(t.Context())
+	assert.ElementsMatch(t, []string{mig1, gpu1, gpu2 + "-mig-1g-10gb-2"}, published())
+	assert.Empty(t, p.taintsByDevice())
 	by, _ = p.PublishedFor()
 	order.Withheld = true
 	assert.Equal(t, order, by)
@@ -223,37 +241,44 @@ func TestKeptTaints(t *testing.T) {
 	assert.Len(t, p.taintsByDevice(), 2)
 }
 
-// Each field that the API server drops leaves out what needs it.
+// Each field that the API server drops leaves out what needs it. That is tried before anything is published.
 func TestFeaturesAreDetected(t *testing.T) {
-	drop := map[string]func(*resourceapi.Device){
-		"":       func(*resourceapi.Device) {},
-		"shares": func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil },
-		"taints": func(d *resourceapi.Device) { d.Taints = nil },
-	}
-	for name, change := range drop {
+	of := func(see func(*resourceapi.ResourceSlice) error) *publishing {
 		p := newPublishing(t)
 		p.Client = p.api
-		nodetest.OnSliceWrite(p.api, func(s *resourceapi.ResourceSlice) error {
+		nodetest.OnSliceWrite(p.api, see)
+		return p
+	}
+	devices := func(change func(*resourceapi.Device)) func(*resourceapi.ResourceSlice) error {
+		return func(s *resourceapi.ResourceSlice) error {
+			assert.Equal(t, []any{names.DriverName, nodetest.NodeName, names.PoolName(nodetest.NodeName), int64(1)},
+				[]any{s.Spec.Driver, *s.Spec.NodeName, s.Spec.Pool.Name, s.Spec.Pool.ResourceSliceCount}, "a real API server accepts it")
 			for i := range s.Spec.Devices {
 				change(&s.Spec.Devices[i])
 			}
 			return nil
-		})
-		require.NoError(t, p.DetectFeatures(t.Context()))
-		assert.Equal(t, []bool{false, name == "shares", name == "taints"}, []bool{p.wholeOnly, p.noShares, p.noTaints}, name)
-	}
-	p := newPublishing(t)
-	p.Client = p.api
-	nodetest.OnSliceWrite(p.api, nodetest.DropCounters)
-	require.NoError(t, p.DetectFeatures(t.Context()))
-	assert.True(t, p.wholeOnly)
-	nodetest.OnSliceWrite(p.api, func(s *resourceapi.ResourceSlice) error {
-		if len(s.Spec.Devices) > 0 {
-			return errors.New("no way")
 		}
-		return nil
-	})
-	require.ErrorContains(t, p.DetectFeatures(t.Context()), "no way")
+	}
+	for name, drop := range map[string]func(*resourceapi.ResourceSlice) error{
+		"":         devices(func(*resourceapi.Device) {}),
+		"counters": nodetest.DropCounters,
+		"shares":   devices(func(d *resourceapi.Device) { d.AllowMultipleAllocations = nil }),
+		"taints":   devices(func(d *resourceapi.Device) { d.Taints = nil }),
+	} {
+		p := of(drop)
+		require.NoError(t, p.DetectFeatures(t.Context()))
+		assert.Equal(t, []bool{name == "counters", name == "shares", name == "taints"}, []bool{p.wholeOnly, p.noShares, p.noTaints}, name)
+		assert.Empty(t, nodetest.SlicesOf(t, p.api, names.DriverName), "it was only tried")
+	}
+	for _, refused := range []bool{false, true} {
+		p := of(func(s *resourceapi.ResourceSlice) error {
+			if len(s.Spec.Devices) > 0 == refused {
+				return errors.New("no way")
+			}
+			return nil
+		})
+		require.EqualError(t, p.DetectFeatures(t.Context()), "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
+	}
 }
 
 // The first publication fails: that is reported, and the next one begins anew. After a stop it is not.

@@ -20,11 +20,14 @@ func TestAGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.gpus = append(n.gpus, gpu.GPU{PCIAddress: "0000:02:00.0", UUID: "GPU-2"})
-		var hangs atomic.Bool
+		var hangs, underWay atomic.Bool
 		reads := 0
 		n.use = func(ctx context.Context, address string) (gpu.Usage, error) {
 			if address == firstGPU && hangs.Load() {
+				assert.True(t, underWay.CompareAndSwap(false, true), "one call at a time")
+				defer underWay.Store(false)
 				<-ctx.Done()
+				time.Sleep(interval / 2)
 				return gpu.Usage{}, errors.New("it hangs")
 			}
 			if address != firstGPU {

@@ -142,6 +142,20 @@ func TestMetricsOfWhatIsFree(t *testing.T) {
 	assert.Empty(t, scraped(t, m, "tranche_f"), "withdrawn")
 }
 
+// A GPU that does not work, and why none of its devices can be allocated.
+func TestMetricsOfHealth(t *testing.T) {
+	m := NewMetrics("node-a", func() []ledger.Record { return nil })
+	m.Register(HealthCollector(func() []Health {
+		return []Health{{GPU: "gpu-1"}, {GPU: "gpu-2", Cause: gpu.CauseLost, Unavailable: []string{Withheld, "unhealthy"}}}
+	}))
+	assert.Equal(t, []string{
+		`tranche_gpu_healthy{cause="",gpu="gpu-1"} 1`,
+		`tranche_gpu_healthy{cause="lost",gpu="gpu-2"} 0`,
+		`tranche_gpu_unavailable{gpu="gpu-2",reason="unhealthy"} 1`,
+		`tranche_gpu_unavailable{gpu="gpu-2",reason="withheld"} 1`,
+	}, scraped(t, m, "tranche_gpu_"))
+}
+
 // Two shares that a claim has of one device are two samples.
 func TestMetricsOfShares(t *testing.T) {
 	limited := profile.Default().Sharing

@@ -100,11 +100,16 @@ func TestFewClaimsAreChecked(t *testing.T) {
 	for i := range 7 {
 		n.hold(fmt.Sprint(i), podsNamed("web"), device(place(i), ""))
 	}
+	n.hold("group", nil, device(place(-1), ""))
+	group := n.records["uid-group"]
+	group.Group = true // its pods are in no record
+	n.records["uid-group"] = group
 	n.Measure(t.Context())
 	require.Len(t, *checked, maxChecks)
 	n.Measure(t.Context())
 	require.Len(t, *checked, 2*maxChecks)
 	assert.Subset(t, *checked, []string{"0", "1", "2", "3", "4", "5", "6"})
+	assert.NotContains(t, *checked, "group")
 	for i := range 7 {
 		n.release(fmt.Sprint(i))
 	}

@@ -141,6 +141,10 @@ func TestUsageOfPartitions(t *testing.T) {
 	n := newNode()
 	n.hold("a", podsNamed("web"), device(place(0), "MIG-0"))
 	n.hold("monitor", podsNamed("monitor"), ledger.Device{Name: place(1).Name(), Placement: place(1), Admin: true})
+	n.hold("unfinished", podsNamed("soon"), device(place(1), "MIG-1"))
+	unfinished := n.records["uid-unfinished"]
+	unfinished.State = ledger.Preparing
+	n.records["uid-unfinished"] = unfinished
 	n.use = always(gpu.Usage{
 		Measured:  gpu.Measured{gpu.MemoryUsed: 30, gpu.Power: 300, gpu.UncorrectedErrors: 1},
 		Throttled: map[string]bool{"sw_power_cap": true},
@@ -211,8 +215,12 @@ func TestClaimsInTurns(t *testing.T) {
 	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-0"))
 	n.Measure(t.Context())
 	assert.Contains(t, n.scrape(t, "tranche_memory_used")[0], `claim="c",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod=""`)
+	n.hold("c", podsNamed("f", "e"), device(place(0), "MIG-0"))
+	assert.Len(t, n.scrape(t, "tranche_memory_used"), 1, "in any order")
 	// A partition that is not the claim's.
 	n.hold("c", podsNamed("e", "f"), device(place(0), "MIG-x"))
+	assert.Empty(t, n.scrape(t, "tranche_memory_used"))
+	n.Measure(t.Context())
 	assert.Empty(t, n.scrape(t, "tranche_memory_used"))
 }
 
@@ -233,18 +241,24 @@ func TestUsageOfShares(t *testing.T) {
 	n.hold("c", podsNamed("idle"), share(place(-1), "4", 10))
 	n.hold("d", podsNamed("two"), share(place(-1), "5", 10))
 	n.hold("e", podsNamed("two"), share(place(-1), "6", 10))
-	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train", 3: "uid-train", 4: "uid-other", 5: "uid-two"}
+	n.hold("f", podsNamed("part"), share(place(0), "7", 30))
+	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train", 3: "uid-train", 4: "uid-other", 5: "uid-two", 6: "uid-part"}
+	inPart := process(6, 7, 0.2)
+	inPart.Device = place(0).Name()
 	n.use = always(gpu.Usage{
-		Measured:  gpu.Measured{gpu.MemoryUsed: 99, gpu.ProcessCount: 5},
-		Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.7), process(3, 30, 0.6), process(4, 40, 0.1), process(5, 5, 0)},
+		Measured:   gpu.Measured{gpu.MemoryUsed: 99, gpu.ProcessCount: 5},
+		Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.MemoryUsed: 8, gpu.ProcessCount: 1})},
+		Processes:  []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.7), process(3, 30, 0.6), process(4, 40, 0.1), process(5, 5, 0), inPart},
 	})
 	n.Measure(t.Context())
 	assert.Equal(t, []string{
 		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="",parent_uuid="",pod="",profile="",type="gpu",uuid="GPU-1"} 99`,
 		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="two",profile="",type="share",uuid="GPU-1"} 5`,
+		`tranche_memory_used_bytes{claim="",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0",gpu_instance_id="7",namespace="",parent_uuid="GPU-1",pod="",profile="1g.10gb",type="mig",uuid="MIG-0"} 8`,
 		`tranche_memory_used_bytes{claim="a",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="web",profile="",type="share",uuid="GPU-1"} 10`,
 		`tranche_memory_used_bytes{claim="b",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="train",profile="",type="share",uuid="GPU-1"} 50`,
 		`tranche_memory_used_bytes{claim="c",container="",device="gpu-0000-01-00-0-memory-share",gpu_instance_id="",namespace="team",parent_uuid="GPU-1",pod="idle",profile="",type="share",uuid="GPU-1"} 0`,
+		`tranche_memory_used_bytes{claim="f",container="",device="gpu-0000-01-00-0-mig-1g-10gb-0-memory-share",gpu_instance_id="7",namespace="team",parent_uuid="GPU-1",pod="part",profile="1g.10gb",type="share",uuid="MIG-0"} 7`,
 	}, n.scrape(t, "tranche_memory_used_bytes{"))
 	text := n.all(t)
 	assert.Regexp(t, `(?m)^tranche_utilization_ratio{claim="b".*} 1$`, text, "no more than all")
@@ -260,13 +274,20 @@ func TestSharesThatTheKernelLimits(t *testing.T) {
 	n.hold("a", podsNamed("web"), share(place(-1), "1", 100))
 	n.hold("b", podsNamed("web"), share(place(-1), "2", 50))
 	n.hold("c", podsNamed("train"), share(place(-1), "3", 100))
+	n.hold("d", podsNamed("web"), share(place(0), "4", 10))
 	n.pods = map[int]types.UID{1: "uid-web", 2: "uid-train"}
-	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.ProcessCount: 2}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.1)}})
+	n.use = always(gpu.Usage{Measured: gpu.Measured{gpu.ProcessCount: 2}, Partitions: []gpu.PartitionUsage{measured(0, gpu.Measured{gpu.ProcessCount: 0})}, Processes: []gpu.ProcessUsage{process(1, 10, 0.1), process(2, 20, 0.1)}})
 	n.Limited = func(pod types.UID, _ string) (int64, bool) { return 77, pod == "uid-web" }
 	n.Measure(t.Context())
 	text := n.all(t)
 	assert.Regexp(t, `tranche_memory_used_bytes{claim="".*pod="web".*} 77\n`, text, "of both claims together")
 	assert.Regexp(t, `tranche_memory_used_bytes{claim="c".*} 20\n`, text)
+	assert.Regexp(t, `tranche_memory_used_bytes{claim="d".*} 0\n`, text, "it limits no memory of partitions")
+
+	// Of which of two pods with one name the count is, nobody knows.
+	n.hold("a", []ledger.Pod{{Name: "web", UID: "uid-web"}, {Name: "web", UID: "new"}}, share(place(-1), "1", 100))
+	n.Measure(t.Context())
+	assert.Regexp(t, `tranche_memory_used_bytes{claim="".*pod="web".*} 10\n`, n.all(t))
 }
 
 // What the driver does not report of processes is not zero.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,8 +92,15 @@ func (f *fleet) tell() {
 	if wake := f.last.Wake; !wake.IsZero() {
 		fmt.Fprintf(f.story, ", next at %s", wake.Format(time.TimeOnly))
 	}
-	fmt.Fprintf(f.story, "\n  %+v\n", f.last.Status.NodeCounts)
-	for _, c := range f.last.Status.Conditions {
+	s := &f.last.Status
+	fmt.Fprintf(f.story, "\n  %+v\n", s.NodeCounts)
+	for _, n := range slices.Concat(s.FailedNodes, s.SetAsideNodes) {
+		fmt.Fprintf(f.story, "  %+v\n", n)
+	}
+	if s.MeanSwitchDuration != nil {
+		fmt.Fprintf(f.story, "  a switch takes %s, the rollout until %v\n", s.MeanSwitchDuration.Duration, s.EstimatedCompletionTime)
+	}
+	for _, c := range s.Conditions {
 		fmt.Fprintf(f.story, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 	}
 	for _, e := range f.last.Events {
@@ -496,6 +504,7 @@ func TestWindows(t *testing.T) {
 		{"next week", []v1beta1.Window{{Days: []v1beta1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T06:00:00Z", false, "2026-11-29T22:00:00Z"},
 		{"summer begins", []v1beta1.Window{night}, "2026-03-28T23:00:00Z", true, "2026-03-29T04:00:00Z"},
 		{"two", []v1beta1.Window{night, {Start: "13:00", End: "14:00"}}, "2026-11-21T12:00:00Z", false, "2026-11-21T13:00:00Z"},
+		{"one in another", []v1beta1.Window{{Start: "11:30", End: "12:30"}, {Start: "10:00", End: "14:00"}}, "2026-11-21T12:00:00Z", true, "2026-11-21T12:30:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now, err := time.Parse(time.RFC3339, c.now)
@@ -511,8 +520,14 @@ func TestWindows(t *testing.T) {
 			assert.True(t, want.Equal(changes), changes)
 		})
 	}
-	_, _, err := rollout.InWindow([]v1beta1.Window{{Start: "01:00", End: "02:00", TimeZone: "Mars/Base"}}, noon)
-	require.ErrorContains(t, err, "time zone Mars/Base does not exist")
+	for says, w := range map[string]v1beta1.Window{
+		"time zone Mars/Base does not exist": {Start: "01:00", End: "02:00", TimeZone: "Mars/Base"},
+		`"1 am" is not a time of day`:        {Start: "1 am", End: "02:00"},
+		`"24:00" is not a time of day`:       {Start: "01:00", End: "24:00"},
+	} {
+		_, _, err := rollout.InWindow([]v1beta1.Window{w}, noon)
+		require.ErrorContains(t, err, says)
+	}
 	f := newFleet(t, 2, v1beta1.RolloutStrategy{Windows: []v1beta1.Window{night}}).decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonOutsideWindow, f.progressing())

@@ -52,6 +52,9 @@ func TestObserve(t *testing.T) {
 			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}
 			s.StateChangeTime = &metav1.Time{Time: noon.Add(-time.Minute)}
 		}, facts{ready: true}},
+		"taints of nobody knows when": {func(s *v1beta1.GPUNodeStatus) {
+			s.Node.PublishedTaints, s.StateChangeTime = &v1beta1.PublishedTaints{}, nil
+		}, facts{ready: true}},
 		// A node that moves needs no place, so a new attempt must not count as moving.
 		"taints of long ago, tries again": {func(s *v1beta1.GPUNodeStatus) {
 			s.Node.PublishedTaints = &v1beta1.PublishedTaints{}

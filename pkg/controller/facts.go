@@ -57,6 +57,9 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1beta1.GPUNode, node *
 // lookAtPods finds the holders of the GPUs that change, and the paused monitoring pods.
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1beta1.GPUNode, f *state.Facts) (err error) {
 	sw := gpuNode.Status.Switch
+	if sw == nil {
+		return nil // Somebody has edited the status.
+	}
 	on := r.drainer.On(gpuNode.Name)
 	f.Unseen = ""
 	defer func() {

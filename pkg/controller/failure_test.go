@@ -96,6 +96,20 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	w.stays(w.run("node-a", time.Minute, inProfile("cpc")), "cpc")
 }
 
+// A node goes on from what it has.
+func TestAStatusWhoseSwitchSomebodyHasRemoved(t *testing.T) {
+	for _, state := range []v1beta1.State{v1beta1.Planning, v1beta1.Waiting, v1beta1.Tainted, v1beta1.Draining, v1beta1.Applying, v1beta1.Rebooting, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed} {
+		t.Run(string(state), func(t *testing.T) {
+			w, _ := begun(t)
+			n := w.gpuNode("node-a")
+			n.Status.State, n.Status.Switch = state, nil
+			require.NoError(t, w.api.Status().Update(t.Context(), n))
+			w.wants("node-a", "cpx")
+			w.stays(w.run("node-a", time.Hour, inProfile("cpx")), "cpx")
+		})
+	}
+}
+
 func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1beta1.Switch, s v1beta1.State) (v1beta1.TaskPhase, string, string) {

@@ -39,7 +39,10 @@ func TestRetriesNeedPlaces(t *testing.T) {
 // While a failed node of a step tries again, the next step waits.
 func TestAStepWaitsForRetries(t *testing.T) {
 	f := newFleet(t, 3, v1beta1.RolloutStrategy{MaxFailures: intstr.FromString("100%"), MaxUnavailable: intOrPercent("3"), Steps: steps(0, "1")}).decide()
-	n := f.fail("node-00").node("node-00")
+	n := f.node("node-00")
+	n.Desired, n.To, n.State, n.Moving = "1", "1", v1beta1.Draining, true
+	assert.Equal(t, []string{"node-00"}, f.decide().admitted(), "it uses the place of the step")
+	f.fail("node-00")
 	n.State, n.Moving = v1beta1.Draining, true
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
@@ -68,7 +71,7 @@ func TestAStepNeedsItsNodes(t *testing.T) {
 	f.decide()
 	assert.NotNil(t, f.plan.Status.History[0].CompletionTime, "half of the nodes are gone for good")
 
-	f = newFleet(t, 4, v1beta1.RolloutStrategy{})
+	f = newFleet(t, 3, v1beta1.RolloutStrategy{})
 	f.decide().arrive()
 	for _, n := range f.nodes[1:] {
 		n.Ready = false
@@ -93,6 +96,31 @@ func TestStepsThatAreEditedInTheSoak(t *testing.T) {
 	assert.Equal(t, names.ReasonSoaking, f.progressing(), "the second node is watched as long")
 }
 
+// Fewer steps do not leave a plan behind the last one, and more nodes do not begin a soak again.
+func TestStepsOfAnotherNumber(t *testing.T) {
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{Steps: steps(0, "1", "2")}).decide().arrive().decide()
+	require.EqualValues(t, 2, f.plan.Status.CurrentStep)
+	f.plan.Spec.Strategy.Steps = nil
+	assert.EqualValues(t, 1, f.decide().plan.Status.CurrentStep)
+
+	f = newFleet(t, 4, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "50%")})
+	later := f.nodes[2:]
+	f.nodes = f.nodes[:2]
+	f.decide().arrive().decide()
+	f.nodes = append(f.nodes, later...)
+	f.after(30 * time.Minute)
+	assert.Equal(t, noon.Add(time.Hour), f.last.Wake)
+}
+
+// It is not known when a rollout ends that waits for an approval.
+func TestEstimatesOfApprovals(t *testing.T) {
+	f := newFleet(t, 4, v1beta1.RolloutStrategy{Steps: []v1beta1.RolloutStep{{Nodes: *intOrPercent("2"), Approval: true}}}).decide().arrive().decide()
+	assert.Nil(t, f.plan.Status.EstimatedCompletionTime)
+	f.plan.Spec.Approved = &v1beta1.StepApproval{RevisionReference: f.newest(), Step: 1}
+	f.decide()
+	assert.Equal(t, noon.Add(30*time.Second), f.plan.Status.EstimatedCompletionTime.Time)
+}
+
 // Nodes that joined with an earlier version take the steps like others.
 func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
 	f := newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")})
@@ -107,6 +135,7 @@ func TestNodesThatJoinedEarlierUseTheSteps(t *testing.T) {
 	// Those that joined with the target use no place of a step.
 	f = newFleet(t, 3, v1beta1.RolloutStrategy{Steps: steps(time.Hour, "1"), MaxUnavailable: intOrPercent("3")}).decide()
 	joined := f.nodes[2]
+	joined.Started, joined.Ended = noon.Add(-time.Hour), noon
 	joined.Created, joined.First, joined.Desired, joined.Applied, joined.Reported = noon.Add(time.Minute), true, "1", "1", "1"
 	f.decide()
 	assert.Equal(t, []string{"node-00"}, f.admitted())
@@ -151,6 +180,34 @@ func TestDamagedNodesThatAreAwayCount(t *testing.T) {
 	assert.Empty(t, f.decide().admitted())
 	f.plan.Spec.Strategy.MaxFailures = intstr.FromInt32(1)
 	assert.Len(t, f.decide().admitted(), 1)
+}
+
+// A node that has neither state keeps others from starting as long as it cannot be repaired itself, and gets
+// a new profile first.
+func TestNodesThatHaveNeitherState(t *testing.T) {
+	f := newFleet(t, 3, v1beta1.RolloutStrategy{
+		MaxUnavailable: intOrPercent("3"), TopologyLimits: []v1beta1.TopologyLimit{{TopologyKey: "zone", MaxUnavailable: intstr.FromInt32(1)}},
+	})
+	for i, n := range f.nodes {
+		n.Labels = map[string]string{"zone": string("aab"[i])}
+	}
+	f.nodes[0].Moving = true
+	f.nodes[1].Damaged, f.nodes[1].Reported = true, "neither"
+	f.decide()
+	assert.Empty(t, f.nodes[2].Admitted)
+
+	f = newFleet(t, 3, v1beta1.RolloutStrategy{})
+	f.nodes[0].Ready, f.nodes[0].Reported = false, "neither"
+	assert.Equal(t, []string{"node-01"}, f.decide().admitted(), "it is only away")
+	f.nodes[2].Desired, f.nodes[2].Applied, f.nodes[2].Reported = "1", "1", "neither"
+	f.nodes[1].Admitted = ""
+	f.decide()
+	assert.Equal(t, []string{"1", ""}, []string{f.nodes[2].Admitted, f.nodes[1].Admitted})
+	assert.Zero(t, f.plan.Status.NodeCounts.Updated)
+
+	f = newFleet(t, 2, v1beta1.RolloutStrategy{})
+	f.nodes[0].Desired, f.nodes[0].To, f.nodes[0].State, f.nodes[0].Failed = "0", "0", v1beta1.Failed, true
+	assert.Equal(t, []string{"node-00"}, f.decide().admitted(), "it failed with another profile")
 }
 
 // Where clocks are changed at midnight, a window begins on its day.

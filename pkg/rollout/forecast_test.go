@@ -66,8 +66,16 @@ func TestOrderAndSteps(t *testing.T) {
 	}
 	assert.Equal(t, []string{"1 node-0", "2 node-1", "2 node-2", "3 node-3", "3 node-4"}, got, "the emptiest first")
 	assert.Equal(t, 3, f.Steps)
-	in.Plan.Spec.Strategy.Steps = steps(intstr.FromInt32(1), intstr.FromString("100%"))
-	assert.Equal(t, 2, forecast(t, in).Steps)
+	in.Plan.Spec.Strategy = v1beta1.RolloutStrategy{Steps: steps(intstr.FromInt32(1), intstr.FromString("100%")), MaxFailures: intstr.FromString("20%")}
+	for i := range in.Plan.Spec.Strategy.Steps {
+		in.Plan.Spec.Strategy.Steps[i].Approval = true
+	}
+	f = forecast(t, in)
+	f.Nodes = nil
+	assert.Equal(t, Forecast{
+		Plan: "canary", Profile: "new", Steps: 2, Approvals: 1, MaxUnavailable: 1, MaxFailures: 1,
+		Switch: &metav1.Duration{Duration: 10 * time.Minute}, Observed: 5, Ends: ptr.To(gpunodes.Now.Add(50 * time.Minute)),
+	}, f)
 
 	in.Plan.Spec.Strategy.Order = v1beta1.NodeOrder{By: v1beta1.OrderByLabel, LabelKey: "wave"}
 	in.Nodes[4].Labels["wave"] = "1"
@@ -82,7 +90,8 @@ func TestOrderAndSteps(t *testing.T) {
 }
 
 func TestNodesThatAreNotSwitched(t *testing.T) {
-	in := fleet(10)
+	in := fleet(13)
+	in.Nodes = in.Nodes[:12] // The last one is gone.
 	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"pool": "a"}}
 	in.GPUNodes[0].Spec.ProfileName = "whole"
 	in.GPUNodes[0].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelProfile + "=whole"}
@@ -96,15 +105,19 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	in.GPUNodes[8].Spec.ProfileName = "mig-parted.some"
 	in.GPUNodes[8].Annotations = map[string]string{names.AnnotationProfileFrom: names.LabelMIGConfig + "=some"}
 	in.Nodes[9].Labels["other"] = "yes"
-	in.Others = []v1beta1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: v1beta1.PartitionPlanSpec{
-		Priority: 5, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{"other": "yes"}},
-	}}}
+	in.GPUNodes[10].Status.Node.GPUCount = 0
+	in.GPUNodes[11].Status.Node.OtherSystems = []v1beta1.OtherSystem{{Name: "mig-manager", Message: "mig-manager runs here"}}
+	other := v1beta1.PartitionPlanSpec{Priority: 5, NodeSelector: &v1beta1.NodeSelector{MatchLabels: map[string]string{"other": "yes"}}}
+	in.Others = []v1beta1.PartitionPlan{{ObjectMeta: metav1.ObjectMeta{Name: "undone"}, Spec: other, Status: v1beta1.PartitionPlanStatus{Revision: 1}}, {ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Spec: other}}
+	in.Unavailable, in.Plan.Spec.Strategy.MaxFailures = intstr.FromString("100%"), intstr.FromString("75%")
 	slices.Reverse(in.GPUNodes)
 	f := forecast(t, in)
+	assert.Equal(t, []int{4, 3}, []int{f.MaxUnavailable, f.MaxFailures}, "of those that can get the profile")
 	assert.Empty(t, f.Nodes)
 	assert.Equal(t, []OtherNode{
 		{"node-0", names.ReasonPlanOverridden, "its label tranche.dev/profile=whole has precedence"},
 		{"node-1", names.ReasonPlanOverridden, "spec.profileName half of its GPUNode has precedence"},
+		{"node-11", names.ReasonOtherSystem, "another system serves its GPUs: mig-manager runs here"},
 		{"node-3", names.ReasonApplied, "it has the profile already"},
 		{"node-4", names.ReasonControlPlaneNotNamed, "it belongs to the control plane"},
 		{"node-5", names.ReasonNoReport, "its plugin has not reported yet"},
@@ -115,6 +128,8 @@ func TestNodesThatAreNotSwitched(t *testing.T) {
 	}, f.Others)
 	in.Plan.Spec.Priority = 6
 	assert.Len(t, forecast(t, in).Nodes, 1)
+	in.Plan.Spec.Priority, in.Plan.Name = 0, "urgent"
+	assert.Len(t, forecast(t, in).Nodes, 1, "it is the plan itself")
 	in.Plan.Spec.NodeSelector = &v1beta1.NodeSelector{MatchLabels: map[string]string{"pool": "training"}}
 	_, err := Predict(in)
 	require.EqualError(t, err, "spec.nodeSelector selects no node with GPUs: pool=training")
@@ -209,9 +224,9 @@ func TestEstimate(t *testing.T) {
 	f, err := Predict(in)
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Estimate(in), "Mars/Olympus")
-	f = forecast(t, fleet(1))
-	f.Nodes[0].Blocked = []ForecastBlocker{{Kind: BlockerPod}}
-	require.NoError(t, f.Estimate(fleet(1)))
+	f = forecast(t, fleet(2))
+	f.Nodes[0].Blocked, f.Nodes[1].Unfit = []ForecastBlocker{{Kind: BlockerPod}}, "it has no 9g.80gb"
+	require.NoError(t, f.Estimate(fleet(2)))
 	assert.Equal(t, gpunodes.Now, *f.Ends, "set aside")
 }
 

@@ -1,175 +1,20 @@
 package rollout_test
 
 import (
-	"cmp"
 	"fmt"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
-	"github.com/tranche-dev/tranche/test/golden"
 )
-
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) // a Saturday
-
-// fleet is a plan and its nodes, without switches: they are what the test says.
-type fleet struct {
-	t       *testing.T
-	plan    *v1beta1.PartitionPlan
-	profile *v1beta1.ProfileSnapshot
-	nodes   []*rollout.Node
-	now     time.Time
-	last    rollout.Decision
-	events  []string
-	// story is what people see, all of which a golden file has. Nil: nobody looks.
-	story *strings.Builder
-}
-
-// stories are those of the fleets of a test, by its name.
-var stories sync.Map
-
-func newFleet(t *testing.T, nodes int, strategy v1beta1.RolloutStrategy) *fleet {
-	story, known := stories.LoadOrStore(t.Name(), &strings.Builder{})
-	f := &fleet{t: t, now: noon, plan: &v1beta1.PartitionPlan{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, profile: version("1"), story: story.(*strings.Builder)}
-	if !known {
-		t.Cleanup(func() {
-			stories.Delete(t.Name())
-			if f.story != nil && f.story.Len() > 0 {
-				golden.Equal(t, filepath.Join("testdata", strings.ReplaceAll(t.Name(), "/", "-")+".txt"), f.story.String())
-			}
-		})
-	}
-	f.plan.Spec = v1beta1.PartitionPlanSpec{ProfileName: "x", Strategy: strategy}
-	for i := range nodes {
-		f.nodes = append(f.nodes, &rollout.Node{Name: fmt.Sprintf("node-%02d", i), State: v1beta1.Idle, Ready: true,
-			Desired: "old", Applied: "old", Reported: "old", Created: noon.Add(-time.Hour)})
-	}
-	return f
-}
-
-func version(hash string) *v1beta1.ProfileSnapshot {
-	return &v1beta1.ProfileSnapshot{ProfileName: "x", Hash: hash}
-}
-
-// decide decides, and admits what may start.
-func (f *fleet) decide() *fleet {
-	f.t.Helper()
-	p := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
-	f.last = p.Decide()
-	for _, e := range f.last.Events {
-		f.events = append(f.events, e.Reason)
-	}
-	f.plan.Status = f.last.Status
-	f.writes(f.last.Admitted)
-	f.tell()
-	again := rollout.Plan{PartitionPlan: f.plan, Profile: f.profile, Nodes: f.nodes, Now: f.now, MaxUnavailable: intstr.FromInt32(1)}
-	second := again.Decide()
-	require.Equal(f.t, f.last.Admitted, second.Admitted, "decided twice, the same")
-	require.Empty(f.t, second.Events)
-	require.Equal(f.t, f.last.Status, second.Status)
-	return f
-}
-
-// tell adds a decision to the story.
-func (f *fleet) tell() {
-	if f.story == nil {
-		return
-	}
-	fmt.Fprintf(f.story, "%s: %s may start", f.now.Format(time.TimeOnly), cmp.Or(strings.Join(f.admitted(), " "), "nobody"))
-	if wake := f.last.Wake; !wake.IsZero() {
-		fmt.Fprintf(f.story, ", next at %s", wake.Format(time.TimeOnly))
-	}
-	fmt.Fprintf(f.story, "\n  %+v\n", f.last.Status.NodeCounts)
-	for _, c := range f.last.Status.Conditions {
-		fmt.Fprintf(f.story, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
-	}
-	for _, e := range f.last.Events {
-		fmt.Fprintf(f.story, "  %s %s: %s\n", e.Type, e.Reason, e.Note)
-	}
-}
-
-// writes writes into the nodes what was decided.
-func (f *fleet) writes(admitted map[string]string) {
-	for _, n := range f.nodes {
-		n.Admitted = cmp.Or(admitted[n.Name], n.Keeps())
-	}
-}
-
-func (f *fleet) node(name string) *rollout.Node {
-	for _, n := range f.nodes {
-		if n.Name == name {
-			return n
-		}
-	}
-	f.t.Fatal(name)
-	return nil
-}
-
-// admitted are the nodes that may start.
-func (f *fleet) admitted() (names []string) {
-	for _, n := range f.nodes {
-		if n.Admitted != "" && n.Admitted != n.Applied {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-// arrive has all admitted nodes arrive at their target.
-func (f *fleet) arrive() *fleet {
-	for _, n := range f.nodes {
-		if target := n.Admitted; target != "" && target != n.Applied {
-			n.Desired, n.Applied, n.Reported, n.State, n.Moving, n.To, n.Failed = target, target, target, v1beta1.Idle, false, "", false
-			n.Started, n.Ended = f.now, f.now.Add(10*time.Second)
-		}
-	}
-	return f
-}
-
-// fail has an admitted node fail, and be rolled back.
-func (f *fleet) fail(nodes ...string) *fleet {
-	for _, name := range nodes {
-		n := f.node(name)
-		require.NotEmpty(f.t, n.Admitted, name)
-		n.Desired, n.To, n.State, n.Failed = n.Admitted, n.Admitted, v1beta1.Failed, true
-		n.Changed = true
-		n.Reason, n.Message = names.ReasonHardwareFailed, "no"
-	}
-	return f
-}
-
-func (f *fleet) after(d time.Duration) *fleet {
-	f.now = f.now.Add(d)
-	return f.decide()
-}
-
-func (f *fleet) progressing() string {
-	return meta.FindStatusCondition(f.plan.Status.Conditions, names.ConditionProgressing).Reason
-}
-
-func intOrPercent(s string) *intstr.IntOrString {
-	v := intstr.Parse(s)
-	return &v
-}
-
-func steps(soak time.Duration, nodes ...string) (all []v1beta1.RolloutStep) {
-	for _, n := range nodes {
-		all = append(all, v1beta1.RolloutStep{Nodes: *intOrPercent(n), Soak: metav1.Duration{Duration: soak}})
-	}
-	return all
-}
 
 func TestStepsSoakAndCompletion(t *testing.T) {
 	f := newFleet(t, 10, v1beta1.RolloutStrategy{Steps: steps(time.Minute, "1", "25%"), MaxUnavailable: intOrPercent("4")}).decide()
@@ -496,6 +341,8 @@ func TestWindows(t *testing.T) {
 		{"next week", []v1beta1.Window{{Days: []v1beta1.Day{"Sunday"}, Start: "22:00", End: "06:00"}}, "2026-11-23T06:00:00Z", false, "2026-11-29T22:00:00Z"},
 		{"summer begins", []v1beta1.Window{night}, "2026-03-28T23:00:00Z", true, "2026-03-29T04:00:00Z"},
 		{"two", []v1beta1.Window{night, {Start: "13:00", End: "14:00"}}, "2026-11-21T12:00:00Z", false, "2026-11-21T13:00:00Z"},
+		{"a later one in another", []v1beta1.Window{{Start: "13:00", End: "14:00"}, {Start: "10:00", End: "15:00"}}, "2026-11-21T12:00:00Z", true, "2026-11-21T15:00:00Z"},
+		{"one in another", []v1beta1.Window{{Start: "11:30", End: "12:30"}, {Start: "10:00", End: "14:00"}}, "2026-11-21T12:00:00Z", true, "2026-11-21T12:30:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now, err := time.Parse(time.RFC3339, c.now)
@@ -511,8 +358,14 @@ func TestWindows(t *testing.T) {
 			assert.True(t, want.Equal(changes), changes)
 		})
 	}
-	_, _, err := rollout.InWindow([]v1beta1.Window{{Start: "01:00", End: "02:00", TimeZone: "Mars/Base"}}, noon)
-	require.ErrorContains(t, err, "time zone Mars/Base does not exist")
+	for says, w := range map[string]v1beta1.Window{
+		"time zone Mars/Base does not exist": {Start: "01:00", End: "02:00", TimeZone: "Mars/Base"},
+		`"1 am" is not a time of day`:        {Start: "1 am", End: "02:00"},
+		`"24:00" is not a time of day`:       {Start: "01:00", End: "24:00"},
+	} {
+		_, _, err := rollout.InWindow([]v1beta1.Window{w}, noon)
+		require.ErrorContains(t, err, says)
+	}
 	f := newFleet(t, 2, v1beta1.RolloutStrategy{Windows: []v1beta1.Window{night}}).decide()
 	assert.Empty(t, f.admitted())
 	assert.Equal(t, names.ReasonOutsideWindow, f.progressing())
@@ -529,10 +382,11 @@ func TestUnplanned(t *testing.T) {
 		n.Wanted = []string{"a", "b"}[i/4]
 		n.Held = int32(i % 4)
 	}
+	f.nodes[5].Wake = noon.Add(time.Hour)
 	all := rollout.Unplanned{MaxUnavailable: intstr.FromInt32(3), MaxFailures: intstr.FromInt32(0), Nodes: f.nodes}
 	r := all.Decide()
 	assert.Equal(t, map[string]string{"node-00": "a", "node-04": "b", "node-01": "a"}, r.Admitted, "those with few claims first")
-	assert.Equal(t, 3, r.Moving)
+	assert.Equal(t, []any{3, noon.Add(time.Hour)}, []any{r.Moving, r.Wake})
 	f.writes(r.Admitted)
 	assert.Equal(t, r, all.Decide())
 

@@ -11,151 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 	"github.com/tranche-dev/tranche/pkg/rollout"
+	"github.com/tranche-dev/tranche/test/calls"
 )
-
-const (
-	ours, mig, dcm, nos, older = names.LabelProfile, names.LabelMIGConfig, names.LabelGPUConfigProfile, names.LabelNos, names.LabelNosOlder
-	enabled, kaiwo, sharing    = names.LabelKaiwoEnabled, names.LabelKaiwoProfile, names.LabelDevicePluginConfig
-)
-
-var (
-	migConfigs = ConfigMap{"gpu-operator", "mig", "config.yaml"}
-	slices4    = ConfigMap{Namespace: "gpu-operator", Name: "slices"}
-	// allProjects follows all projects, two of them by a ConfigMap.
-	allProjects = Config{Projects: map[Project]ConfigMap{MIGParted: migConfigs, DeviceConfigManager: {}, Kaiwo: {}, Nos: {}, DevicePlugin: slices4}}
-)
-
-const (
-	migConfig = "version: v1\nmig-configs:\n" +
-		"  all-disabled:\n  - {devices: all, mig-enabled: false}\n" +
-		"  All_1g:\n  - {devices: all, mig-enabled: true, mig-devices: {\"1g.10gb\": 7}}\n" +
-		"  bad:\n  - {devices: 3, mig-enabled: true, mig-devices: {\"1g.10gb\": 7}}\n"
-	four = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
-)
-
-// place is an API server and an Adopter.
-type place struct {
-	*Adopter
-	t   *testing.T
-	api client.WithWatch
-	// fail makes calls fail.
-	fail   func(verb string, o client.Object) error
-	writes int
-	events *events.FakeRecorder
-}
-
-func newPlace(t *testing.T, config Config, objects ...client.Object) *place {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, corev1.AddToScheme(scheme))
-	require.NoError(t, v1beta1.AddToScheme(scheme))
-	p := &place{t: t, events: events.NewFakeRecorder(10)}
-	refused := func(verb string, o client.Object) error {
-		if verb != "get" {
-			p.writes++
-		}
-		if made, ok := o.(*v1beta1.PartitionProfile); ok && verb != "get" {
-			made.Spec.Default() // as the API server does
-		}
-		if p.fail == nil {
-			return nil
-		}
-		return p.fail(verb, o)
-	}
-	p.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	c := interceptor.NewClient(p.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if err := refused("get", o); err != nil {
-				return err
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if err := refused("create", o); err != nil {
-				return err
-			}
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if err := refused("update", o); err != nil {
-				return err
-			}
-			return c.Update(ctx, o, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if err := refused("patch", o); err != nil {
-				return err
-			}
-			return c.Patch(ctx, o, patch, opts...)
-		},
-	})
-	p.Adopter = New(c, c, config)
-	p.Events = p.events
-	return p
-}
-
-func profileNamed(name string) *v1beta1.PartitionProfile {
-	return &v1beta1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.PartitionProfileSpec{
-		Rules: []v1beta1.Rule{{MIG: &v1beta1.MIG{Mode: v1beta1.MIGDisabled}}},
-	}}
-}
-
-func configMapOf(c ConfigMap, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}, Data: data}
-}
-
-func nodeWith(labels map[string]string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "1", Labels: labels}}
-}
-
-// adopt has labels adopted, and returns the GPUNode that the API server then has.
-func (p *place) adopt(labels map[string]string, planned bool) (*v1beta1.GPUNode, *Result) {
-	p.t.Helper()
-	var node corev1.Node
-	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &node))
-	node.Labels = labels
-	require.NoError(p.t, p.api.Update(p.t.Context(), &node))
-	g := p.gpuNode()
-	r, err := p.Adopt(p.t.Context(), g, &node, planned)
-	require.NoError(p.t, err)
-	now := p.gpuNode()
-	assert.Equal(p.t, now, g, "the caller goes on with what was written")
-	writes := p.writes
-	again, err := p.Adopt(p.t.Context(), g, &node, planned)
-	require.NoError(p.t, err)
-	assert.Equal(p.t, r, again)
-	assert.Equal(p.t, writes, p.writes, "nothing is left to write")
-	return now, r
-}
-
-func (p *place) gpuNode() *v1beta1.GPUNode {
-	var g v1beta1.GPUNode
-	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: "node-a"}, &g))
-	return &g
-}
-
-func (p *place) profile(name string) *v1beta1.PartitionProfile {
-	var got v1beta1.PartitionProfile
-	require.NoError(p.t, p.api.Get(p.t.Context(), client.ObjectKey{Name: name}, &got))
-	return &got
-}
-
-func gpuNodeOf(spec v1beta1.GPUNodeSpec) *v1beta1.GPUNode {
-	return &v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: spec}
-}
 
 func TestPrecedenceOfLabels(t *testing.T) {
 	type labels map[string]string
+	byFile := Config{Projects: map[Project]ConfigMap{DeviceConfigManager: dcmConfigs, Kaiwo: dcmConfigs}}
+	long := strings.Repeat("f", 50)
 	for name, tt := range map[string]struct {
 		labels  labels
 		spec    v1beta1.GPUNodeSpec
@@ -183,12 +52,16 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"disabled, and ours":        {labels: labels{enabled: "false", ours: "spx"}, want: "spx", from: ours + "=spx"},
 		"disabled, and nos":         {labels: labels{enabled: "false", nos: "mig"}, from: enabled + "=false"},
 		"nos":                       {labels: labels{nos: "hybrid"}, want: "nos-hybrid", from: nos + "=hybrid"},
+		"nos, unknown":              {labels: labels{nos: "other"}, want: "nos-other", from: nos + "=other"},
 		"nos, the older":            {labels: labels{older: "mps"}, want: "nos-mps", from: older + "=mps"},
 		"both of nos":               {labels: labels{nos: "mig", older: "mps"}, want: "nos-mig", from: nos + "=mig", ruler: names.ReasonLabelsDisagree},
 		"ours first":                {labels: labels{ours: "a", mig: "All_1g", dcm: "b"}, want: "a", from: ours + "=a", ruler: names.ReasonLabelsDisagree, says: "the node's label tranche.dev/profile=a has precedence over label nvidia.com/mig.config=All_1g, label dcm.amd.com/gpu-config-profile=b; remove all but one of them"},
 		"ours, the same":            {labels: labels{ours: "cpx", dcm: "cpx"}, want: "cpx", from: ours + "=cpx", reports: []string{dcm}},
 		"mig-parted before DCM":     {labels: labels{mig: "All_1g", dcm: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", ruler: names.ReasonLabelsDisagree, reports: []string{mig}},
 		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, want: "b", from: dcm + "=b", ruler: names.ReasonLabelsDisagree, reports: []string{dcm}},
+		"Kaiwo, by a file":          {labels: labels{enabled: "true", kaiwo: "mine"}, config: &byFile, want: "kaiwo.mine", from: kaiwo + "=mine," + enabled + "=true"},
+		"Kaiwo, not in the file":    {labels: labels{enabled: "true", kaiwo: "cpx"}, config: &byFile, want: "kaiwo.cpx", from: kaiwo + "=cpx," + enabled + "=true"},
+		"DCM and Kaiwo, by a file":  {labels: labels{dcm: "mine", enabled: "true", kaiwo: "mine"}, config: &byFile, want: "device-config-manager.mine", from: dcm + "=mine", reports: []string{dcm}},
 		"DCM and Kaiwo agree":       {labels: labels{dcm: "cpx", enabled: "true", kaiwo: "cpx"}, want: "cpx", from: dcm + "=cpx", reports: []string{dcm}},
 		"a label before the spec":   {labels: labels{mig: "All_1g"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", reports: []string{mig}},
 		"unknown":                   {labels: labels{mig: "all-9g"}, problem: names.ReasonProfileNotFound, says: "the node's label nvidia.com/mig.config names in key config.yaml of ConfigMap gpu-operator/mig the configuration all-9g, which does not exist; existing profiles: All_1g, all-disabled, bad", reports: []string{mig}},
@@ -198,6 +71,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"shared, .yaml":             {labels: labels{sharing: "four.yaml"}, want: "device-plugin.four", from: sharing + "=four"},
 		"shared, unknown":           {labels: labels{sharing: "five"}, problem: names.ReasonConfigMapInvalid, says: `is "five", which does not exist; existing ones: bad, four, none`},
 		"shared, bad":               {labels: labels{sharing: "bad"}, problem: names.ReasonConfigMapInvalid, says: "ConfigMap gpu-operator/slices key bad"},
+		"shared, a long name":       {labels: labels{sharing: long, mig: "All_1g"}, config: &Config{Projects: map[Project]ConfigMap{MIGParted: migConfigs, DevicePlugin: {Name: "long"}}}, problem: names.ReasonConfigMapInvalid, says: "is too long for the name of a PartitionProfile", reports: []string{mig}},
 		"shared, no ConfigMap":      {labels: labels{sharing: "four"}, config: &Config{Projects: map[Project]ConfigMap{DevicePlugin: {Name: "gone"}}}, problem: names.ReasonConfigMapInvalid, says: "ConfigMap /gone does not exist"},
 		"shared, empty ConfigMap":   {labels: labels{sharing: "four"}, config: &Config{Projects: map[Project]ConfigMap{DevicePlugin: {Name: "empty"}}}},
 		"shared, and a spec":        {labels: labels{sharing: "four"}, spec: v1beta1.GPUNodeSpec{ProfileName: "b"}, want: "b"},
@@ -219,18 +93,24 @@ func TestPrecedenceOfLabels(t *testing.T) {
 			objects := []client.Object{
 				nodeWith(nil), gpuNodeOf(tt.spec),
 				configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), configMapOf(slices4, map[string]string{"four.yaml": four, "none": "version: v1", "bad": "sharing: ["}),
-				configMapOf(ConfigMap{Name: "empty"}, nil),
+				configMapOf(ConfigMap{Name: "empty"}, nil), configMapOf(ConfigMap{Name: "long"}, map[string]string{long: four}), configMapOf(dcmConfigs, map[string]string{"config.json": dcmConfig}),
 			}
 			for _, one := range strings.Fields(tt.there) {
 				objects = append(objects, profileNamed(one))
 			}
-			g, r := newPlace(t, config, objects...).adopt(tt.labels, tt.planned)
+			p := newPlace(t, config, objects...)
+			g, r := p.adopt(tt.labels, tt.planned)
 			assert.Equal(t, tt.want, g.Spec.ProfileName)
 			assert.Equal(t, tt.from, g.Annotations[names.AnnotationProfileFrom])
 			assert.Equal(t, strings.Contains(tt.from, enabled+"=false"), g.Spec.Paused)
 			assert.Equal(t, tt.problem, r.Problem.Reason)
 			assert.Equal(t, tt.ruler, r.Overridden.Reason)
 			assert.Contains(t, r.Problem.Message+r.Overridden.Message, tt.says)
+			var made v1beta1.PartitionProfileList
+			require.NoError(t, p.api.List(t.Context(), &made))
+			for i := range made.Items {
+				assert.NotEmpty(t, made.Items[i].Spec.Rules)
+			}
 			var reports []string
 			for _, one := range r.reports {
 				if one.follows {
@@ -254,7 +134,9 @@ func TestProfilesAreMadeFromConfigurations(t *testing.T) {
 	require.NoError(t, p.api.Get(t.Context(), client.ObjectKeyFromObject(file), file))
 	file.Data["config.yaml"] = strings.Replace(migConfig, `"1g.10gb": 7`, `"3g.40gb": 2`, 1)
 	require.NoError(t, p.api.Update(t.Context(), file))
+	writes := p.writes
 	p.adopt(map[string]string{mig: "All_1g"}, false)
+	assert.Equal(t, writes+1, p.writes, "the GPUNode names it already")
 	assert.NotEqual(t, made.Spec, p.profile("mig-parted.all-1g").Spec)
 	require.NoError(t, p.api.Delete(t.Context(), p.profile("mig-parted.all-1g")))
 	p.adopt(map[string]string{mig: "All_1g"}, false)
@@ -276,7 +158,8 @@ func TestProfilesAreMadeFromConfigurations(t *testing.T) {
 	p.adopt(map[string]string{nos: "mig"}, false)
 	assert.Equal(t, v1beta1.MIGDynamic, p.profile("nos-mig").Spec.Rules[0].MIG.Mode)
 	require.NoError(t, p.api.Create(t.Context(), profileNamed("nos-mps")))
-	p.adopt(map[string]string{nos: "mps"}, false)
+	g, r := p.adopt(map[string]string{nos: "mps"}, false)
+	assert.Equal(t, "nos-mps", g.Spec.ProfileName+r.Problem.Message)
 	assert.Equal(t, profileNamed("nos-mps").Spec, p.profile("nos-mps").Spec)
 	p.adopt(map[string]string{enabled: "true", kaiwo: "cpx"}, false)
 	assert.Equal(t, "NPS4", p.profile("cpx").Spec.Rules[0].XCP.MemoryPartition)
@@ -341,7 +224,14 @@ func TestAReplacedProfileIsReported(t *testing.T) {
 	g, _ := p.adopt(map[string]string{ours: "a"}, false)
 	assert.True(t, g.Spec.Paused)
 	assert.Contains(t, <-p.events.Events, "Warning ProfileReplaced spec.profileName was x and is a now, because the node's label tranche.dev/profile=a has precedence")
-	p.adopt(map[string]string{ours: "b"}, false)
+	g, _ = p.adopt(map[string]string{ours: "b"}, false)
+	for key, value := range g.Annotations {
+		removed := p.gpuNode()
+		delete(removed.Annotations, key)
+		require.NoError(t, p.api.Update(t.Context(), removed))
+		g, _ = p.adopt(map[string]string{ours: "b"}, false)
+		assert.Equal(t, value, g.Annotations[key], "it is written again")
+	}
 	assert.Empty(t, p.events.Events)
 }
 
@@ -365,29 +255,46 @@ func TestOutdatedLabels(t *testing.T) {
 	_, err = p.Adopt(t.Context(), g, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, false)
 	require.NoError(t, err)
 	assert.Equal(t, "new", p.gpuNode().Spec.ProfileName, "a Node that is not known has no labels")
+
+	// Somebody's profile is not taken for one of ours that the cache does not have yet.
+	p = newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}), profileNamed("mig-parted.all-1g"))
+	p.Client = interceptor.NewClient(p.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*v1beta1.PartitionProfile); ok {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "partitionprofiles"}, key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	r, err := p.Adopt(t.Context(), p.gpuNode(), p.node(map[string]string{mig: "All_1g"}), false)
+	require.NoError(t, err)
+	assert.Contains(t, r.Problem.Message, "exists without the label")
+	assert.Empty(t, p.gpuNode().Spec.ProfileName)
 }
 
 // What the API server does not answer is tried again; what it refuses to read is a problem of the
 // ConfigMap.
 func TestFailures(t *testing.T) {
-	for _, tt := range []struct{ verb, kind string }{
-		{"get", "*v1.ConfigMap"}, {"get", "*v1beta1.PartitionProfile"}, {"create", "*v1beta1.PartitionProfile"}, {"patch", "*v1beta1.GPUNode"}, {"get", "*v1.Node"},
-	} {
-		t.Run(tt.verb+" "+tt.kind, func(t *testing.T) {
-			p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1beta1.GPUNodeSpec{}), configMapOf(migConfigs, map[string]string{"config.yaml": migConfig}))
-			p.fail = func(verb string, o client.Object) error {
-				if verb == tt.verb && kindOf(o) == tt.kind {
-					return apierrors.NewTimeoutError("busy", 1)
-				}
-				return nil
-			}
-			_, err := p.Adopt(t.Context(), p.gpuNode(), nodeWith(map[string]string{mig: "All_1g"}), false)
-			require.Error(t, err)
-			assert.True(t, apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err))
-			assert.Empty(t, p.gpuNode().Spec.ProfileName)
+	var c calls.Calls
+	file := configMapOf(migConfigs, map[string]string{"config.yaml": migConfig})
+	p := newPlace(t, allProjects, nodeWith(nil), gpuNodeOf(v1beta1.GPUNodeSpec{}), file, configMapOf(slices4, map[string]string{"four": four}), profileNamed(names.DefaultProfile))
+	p.Adopter = New(c.Client(p.api), c.Client(p.api), allProjects)
+	follows := func(labels map[string]string, want string) {
+		node := p.node(labels)
+		c.Each(t, func() error {
+			_, err := p.Adopt(t.Context(), p.gpuNode(), node, false)
+			return err
 		})
+		assert.Equal(t, want, p.gpuNode().Spec.ProfileName)
 	}
-	p := newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1beta1.GPUNodeSpec{}))
+	follows(map[string]string{mig: "All_1g"}, "mig-parted.all-1g")
+	file.Data["config.yaml"] = strings.Replace(migConfig, `"1g.10gb": 7`, `"3g.40gb": 2`, 1)
+	require.NoError(t, p.api.Update(t.Context(), file))
+	follows(map[string]string{mig: "All_1g"}, "mig-parted.all-1g")
+	follows(map[string]string{ours: "a"}, "a")
+	follows(map[string]string{sharing: "four"}, "device-plugin.four")
+
+	p = newPlace(t, allProjects, nodeWith(map[string]string{mig: "All_1g"}), gpuNodeOf(v1beta1.GPUNodeSpec{}))
 	_, r := p.adopt(map[string]string{mig: "All_1g"}, false)
 	assert.Contains(t, r.Problem.Message, "ConfigMap gpu-operator/mig does not exist")
 	p.fail = func(_ string, o client.Object) error {
@@ -400,16 +307,6 @@ func TestFailures(t *testing.T) {
 	assert.Contains(t, r.Problem.Message, "ConfigMap gpu-operator/mig cannot be read")
 }
 
-func kindOf(o client.Object) string {
-	switch o.(type) {
-	case *corev1.ConfigMap:
-		return "*v1.ConfigMap"
-	case *corev1.Node:
-		return "*v1.Node"
-	case *v1beta1.PartitionProfile:
-		return "*v1beta1.PartitionProfile"
-	}
-	return "*v1beta1.GPUNode"
+func TestProjects(t *testing.T) {
+	assert.Equal(t, []Project{DeviceConfigManager, DevicePlugin, Kaiwo, MIGParted, Nos}, Projects())
 }
-
-func TestProjects(t *testing.T) { assert.IsIncreasing(t, Projects()) }

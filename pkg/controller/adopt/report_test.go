@@ -116,6 +116,8 @@ func TestConfigMapsAreReported(t *testing.T) {
 	only("Normal ConfigMapValid Key config.yaml can be used again")
 	set(map[string]string{"other": "", "another": ""})
 	only("ConfigMap gpu-operator/mig has no key config.yaml; it has: another, other")
+	set(map[string]string{c.Key: "mig-configs: ["})
+	only("Warning ConfigMapInvalid Nodes that name these configurations keep what they have: ConfigMap gpu-operator/mig key config.yaml: ")
 	set(map[string]string{c.Key: "gpu-config-profiles: {cpx: {}}"})
 	only("its format is that of the ")
 	set(good)

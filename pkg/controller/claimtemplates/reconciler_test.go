@@ -1,7 +1,9 @@
 package claimtemplates
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,16 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tranche-dev/tranche/api/names"
-	"github.com/tranche-dev/tranche/pkg/claimtemplate"
 	"github.com/tranche-dev/tranche/test/calls"
 )
 
@@ -225,21 +226,44 @@ func TestThousandsOfAmounts(t *testing.T) {
 // Where others need room, the templates that were used last are kept.
 func TestLongestUnusedFirst(t *testing.T) {
 	w := newWorld(t, "kai")
-	const older, newer = "tranche-memory-2mi", "tranche-memory-1mi"
-	for _, name := range []string{older, newer} {
+	used := []string{"tranche-memory-3mi", "tranche-memory-4mi", "tranche-memory-2mi", "tranche-memory-1mi"}
+	for _, name := range used {
 		pod := w.pod("first", naming(name))
 		w.reconcile()
 		require.NoError(t, w.r.Client.Delete(t.Context(), pod))
 		w.reconcile()
-		w.clock.SetTime(w.clock.Now().Add(keepUnused / 3))
+		w.clock.SetTime(w.clock.Now().Add(keepUnused / 6))
 	}
-	for i := range mostTemplates - 1 {
+	for i := range mostTemplates - 2 {
 		w.pod(fmt.Sprint("pod-", i), naming(fmt.Sprintf("tranche-memory-%dmi", 1000+i)))
 	}
 	w.reconcile()
 	require.Len(t, w.templates(), mostTemplates)
-	require.NotContains(t, w.templates(), older)
-	require.Contains(t, w.templates(), newer)
+	for i, name := range used {
+		assert.Equal(t, i >= 2, slices.Contains(w.templates(), name), name)
+	}
+}
+
+// A cache that lacks templates that were just created makes no room for more.
+func TestLateCache(t *testing.T) {
+	w := newWorld(t, "kai")
+	for i := range mostTemplates {
+		w.create(&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: fmt.Sprintf("tranche-memory-%dmi", 1000+i), Labels: map[string]string{names.LabelCreatedFrom: names.CreatedFromAmount}, Finalizers: []string{"example.com/never"},
+		}})
+	}
+	w.pod("trainer", naming(half))
+	w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*resourceapi.ResourceClaimTemplateList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.reconcile()
+	assert.Len(t, w.told(), 1)
+	require.Error(t, w.r.Reader.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: half}, &resourceapi.ResourceClaimTemplate{}))
 }
 
 // Templates that a tenant's finalizer keeps leave no room for others, however often pods change
@@ -314,6 +338,12 @@ func TestLabelThatTranslatesNothing(t *testing.T) {
 	w.reconcile()
 	w.reconcile()
 	assert.Equal(t, []string{"Warning LabelIgnored The label tranche.dev/translate=KAI of this namespace has no effect: by the chart's values below translate, the value can be kai, hami, nos"}, w.told())
+	again := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{names.LabelTranslate: "KAI"}}}
+	require.NoError(t, w.r.Client.Delete(t.Context(), again))
+	w.reconcile()
+	w.create(again)
+	w.reconcile()
+	assert.Len(t, w.told(), 1, "it is another namespace")
 	for _, label := range []string{"", "kai"} {
 		w := newWorld(t, label)
 		w.reconcile()
@@ -335,58 +365,9 @@ func TestNothingIsRememberedOfNamespacesThatAreGone(t *testing.T) {
 	w.r.unused = map[types.NamespacedName]time.Time{of("team"): {}, of("other"): {}}
 	require.NoError(t, w.r.Client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}))
 	w.reconcile()
+	w.reconcile()
 	require.NotContains(t, w.r.told, "team")
 	assert.Equal(t, map[types.NamespacedName]time.Time{of("other"): {}}, w.r.unused)
-}
-
-// The cache has what the controller uses of a pod.
-func TestTheCacheKeepsLittle(t *testing.T) {
-	limits := func(name corev1.ResourceName) []corev1.Container {
-		return []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{name: {}}}}}
-	}
-	for name, test := range map[string]struct {
-		change func(*corev1.Pod)
-		told   string
-	}{
-		"annotation":     {func(*corev1.Pod) {}, "gpu-fraction"},
-		"a GPU":          {func(p *corev1.Pod) { p.Spec.Containers = limits("nvidia.com/gpu") }, ""},
-		"a GPU to begin": {func(p *corev1.Pod) { p.Spec.InitContainers = limits("amd.com/gpu") }, ""},
-		"something else": {func(p *corev1.Pod) { p.Spec.Containers = limits("cpu") }, "gpu-fraction"},
-		"a claim": {func(p *corev1.Pod) {
-			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: ptr.To("b")}}
-		}, ""},
-		"claims and a part": {func(p *corev1.Pod) { naming(half)(p); naming("mine")(p) }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Name: "a", Annotations: map[string]string{"gpu-fraction": "0.5", "much": "text"}, Labels: map[string]string{"a": "b"},
-			}}
-			test.change(p)
-			got, err := trimPod(p)
-			require.NoError(t, err)
-			kept := got.(*corev1.Pod)
-			assert.Equal(t, test.told, claimtemplate.Ignored(kept))
-			assert.True(t, concerns(kept))
-			assert.Equal(t, len(namedBy([]corev1.Pod{*p})), len(namedBy([]corev1.Pod{*kept})))
-			assert.Equal(t, map[string]string{"gpu-fraction": ""}, kept.Annotations)
-			assert.Empty(t, kept.Labels)
-			assert.Empty(t, kept.Spec.Containers)
-		})
-	}
-	assert.False(t, concerns(&corev1.Pod{}))
-	assert.True(t, concerns(&corev1.Pod{Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{}}}}))
-	labels := map[string]string{names.LabelTranslate: names.TranslateKAI, names.LabelRequestGPUResources: names.ValueTrue}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "1", ResourceVersion: "2", Labels: labels, DeletionTimestamp: &metav1.Time{}}}
-	full := namespace.DeepCopy()
-	full.Labels["another"], full.Annotations = "label", map[string]string{"much": "text"}
-	trimmed, err := trimNamespace(full)
-	require.NoError(t, err)
-	assert.Equal(t, namespace, trimmed)
-	for _, trim := range []toolscache.TransformFunc{trimPod, trimNamespace} {
-		same, err := trim("a tombstone")
-		require.NoError(t, err)
-		assert.Equal(t, "a tombstone", same)
-	}
 }
 
 // What cannot be read or written is tried again.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +28,6 @@ func scattered(t *testing.T) (w *world, waiting string) {
 	return w, waiting
 }
 
-func (w *world) recordedEvents() string {
-	var all []string
-	for len(w.events.Events) > 0 {
-		all = append(all, <-w.events.Events)
-	}
-	return strings.Join(all, "\n")
-}
-
 func TestMakesRoom(t *testing.T) {
 	w, waiting := scattered(t)
 	a := w.attempt("node-1")
@@ -45,7 +39,6 @@ func TestMakesRoom(t *testing.T) {
 	assert.Equal(t, types.UID(small), a.Moves[0].OwnerUID)
 	assert.Equal(t, "node-0", a.Moves[0].ToNodeName)
 	assert.NotContains(t, a.ReservedDevices, a.Devices[0])
-	assert.Contains(t, w.recordedEvents(), "Making room for pod team-a/"+waiting+" by moving pods: team-a/pod-2")
 
 	require.True(t, w.pass(time.Second))
 	assert.Equal(t, v1beta1.DefragmentationReserving, w.attempt("node-1").State, "the taints are not published")
@@ -74,7 +67,14 @@ func TestMakesRoom(t *testing.T) {
 	assert.Equal(t, v1beta1.DefragmentationSucceeded, a.State)
 	assert.Equal(t, "the waiting pod was scheduled to node node-1", a.Message)
 	assert.False(t, a.Active(w.clock.Now()))
-	assert.Contains(t, w.recordedEvents(), names.EventDefragmentationSucceeded)
+	require.NoError(t, testutil.GatherAndCompare(w.d.Registry.(*prometheus.Registry), strings.NewReader(`
+# HELP tranche_defragmentation_evictions_total Evictions that made room for waiting pods: Evicted, Refused.
+# TYPE tranche_defragmentation_evictions_total counter
+tranche_defragmentation_evictions_total{result="Evicted"} 1
+# HELP tranche_defragmentations_total Finished defragmentations: Succeeded or Aborted.
+# TYPE tranche_defragmentations_total counter
+tranche_defragmentations_total{result="Succeeded"} 1
+`)))
 	assert.False(t, w.pass(time.Hour))
 }
 
@@ -113,6 +113,23 @@ func TestNoEvictionWithoutARecord(t *testing.T) {
 	assert.Equal(t, []string{"pod-2"}, w.evicted)
 }
 
+// What the API server does not answer is asked again.
+func TestEvictionsWithoutAnAnswer(t *testing.T) {
+	w, _ := scattered(t)
+	w.taint("node-1")
+	w.pass(time.Second)
+	w.clock.SetTime(w.clock.Now().Add(3 * time.Second))
+	for _, dry := range []bool{true, false} {
+		w.unanswered = &dry
+		_, err := w.d.Step(t.Context())
+		require.ErrorIs(t, err, assert.AnError)
+		assert.Empty(t, w.evicted)
+	}
+	w.unanswered = nil
+	require.True(t, w.pass(time.Second))
+	assert.Equal(t, []string{"pod-2"}, w.evicted)
+}
+
 func TestAborts(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(w *world, waiting string)
@@ -143,7 +160,8 @@ func TestAborts(t *testing.T) {
 			assert.Contains(t, a.Message, test.want)
 			assert.NotNil(t, a.EndTime)
 			assert.Empty(t, w.evicted)
-			assert.Contains(t, w.recordedEvents(), names.EventDefragmentationAborted)
+			assert.EqualValues(t, 1, testutil.ToFloat64(w.d.metrics.ended.WithLabelValues(names.OutcomeAborted)))
+			assert.Equal(t, name == "refused", testutil.ToFloat64(w.d.metrics.evictions.WithLabelValues(names.EvictionRefused)) == 1)
 			w.taint("node-1")
 			assert.False(t, w.pass(2*time.Minute), "the node and the pod are left alone for a while")
 		})

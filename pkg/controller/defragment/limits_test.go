@@ -133,6 +133,22 @@ func TestPodsWithANominatedNodeAreSkipped(t *testing.T) {
 	assert.NotNil(t, w.attempt("node-1"))
 }
 
+// Room is made for pods for which the scheduler has found no node.
+func TestUnschedulable(t *testing.T) {
+	for name, test := range map[string]struct {
+		condition corev1.PodCondition
+		want      bool
+	}{
+		"no node":           {corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}, true},
+		"gated":             {corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}, false},
+		"a node":            {corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: corev1.PodReasonUnschedulable}, false},
+		"another condition": {corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}, false},
+	} {
+		_, waits := unschedulableSince(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{test.condition}}})
+		assert.Equal(t, test.want, waits, name)
+	}
+}
+
 func TestAvailableNodes(t *testing.T) {
 	now := time.Unix(2e9, 0)
 	at := func(ago time.Duration) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(now.Add(-ago))) }
@@ -147,6 +163,8 @@ func TestAvailableNodes(t *testing.T) {
 		"succeeded":             {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationSucceeded, EndTime: at(0)}, true},
 		"aborted recently":      {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(time.Minute)}, false},
 		"aborted long ago":      {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(time.Hour)}, true},
+		"aborted in vain":       {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(11 * time.Minute), Moves: []v1beta1.DefragmentationMove{{}, {EvictionTime: at(0)}}}, false},
+		"aborted before it":     {v1beta1.Idle, &v1beta1.Defragmentation{State: v1beta1.DefragmentationAborted, EndTime: at(11 * time.Minute), Moves: []v1beta1.DefragmentationMove{{}}}, true},
 		"with an attempt":       {v1beta1.Idle, &v1beta1.Defragmentation{DeadlineTime: *at(-time.Minute)}, false},
 		"with one of yesterday": {v1beta1.Idle, &v1beta1.Defragmentation{DeadlineTime: *at(24 * time.Hour)}, false},
 	} {
@@ -179,6 +197,7 @@ func TestPlanThatIsInvalid(t *testing.T) {
 func TestSearchContinuesWithTheNextNodes(t *testing.T) {
 	w := newWorld(t)
 	w.node("node-2")
+	w.create(&v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-without-a-node"}})
 	for i := range 3 {
 		w.pod(large, fmt.Sprint("node-", i))
 	}
@@ -190,6 +209,9 @@ func TestSearchContinuesWithTheNextNodes(t *testing.T) {
 		searched = append(searched, w.d.lastNode)
 	}
 	assert.Equal(t, []string{"node-0", "node-1", "node-2", "node-0"}, searched)
+	require.False(t, w.pass(searchInterval-time.Second))
+	assert.Equal(t, "node-0", w.d.lastNode, "it is not searched all the time")
+	assert.NotContains(t, w.listed, "*v1.PodList  ", "all pods are read only for a plan")
 }
 
 // Of claims, only those are kept that a plan needs.
@@ -288,8 +310,10 @@ func TestJobs(t *testing.T) {
 	}
 	extended := corev1.PodStatus{ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "x"}}
 	in := &defrag.Input{Pods: []corev1.Pod{
-		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", names.ValueTrue, extended),
+		pod("no-claims", "", corev1.PodStatus{}), pod("extended", "", extended), pod("forbidden", "never", extended), pod("allowed", names.ValueTrue, corev1.PodStatus{}), pod("gone", names.ValueTrue, extended),
 	}}
+	in.Pods[3].Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+	require.NoError(t, w.api.Delete(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "gone"}}))
 	read := func() (names []string) {
 		in.Jobs = nil
 		require.NoError(t, w.d.readJobs(t.Context(), in))
@@ -301,4 +325,6 @@ func TestJobs(t *testing.T) {
 	assert.Equal(t, []string{"allowed"}, read())
 	in.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: team, Labels: map[string]string{names.LabelDefragmentation: names.ValueTrue}}}}
 	assert.Equal(t, []string{"extended", "allowed"}, read())
+	w.calls.Failing = "get *v1.Job"
+	require.ErrorContains(t, w.d.readJobs(t.Context(), in), "read Job team-a/extended: ")
 }

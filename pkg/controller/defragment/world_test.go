@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,8 @@ type world struct {
 	refuse, refuseDry string
 	// keepsEvicted: evicted pods do not end.
 	keepsEvicted bool
+	// unanswered are the evictions, or their dry runs, that nobody answers, nil: none.
+	unanswered *bool
 	// onEvict is called for each eviction and dry run.
 	onEvict func(ctx context.Context, dry bool)
 	// calls are those of the Defragmenter.
@@ -153,6 +156,9 @@ func (w *world) start() {
 func (w *world) evict(ctx context.Context, pod *drain.Pod, dry bool) (string, error) {
 	if w.onEvict != nil {
 		w.onEvict(ctx, dry)
+	}
+	if w.unanswered != nil && *w.unanswered == dry {
+		return "", assert.AnError
 	}
 	if dry {
 		return w.refuseDry, nil
@@ -366,10 +372,13 @@ func (w *world) pass(d time.Duration) (busy bool) {
 	return busy
 }
 
-// tell adds the attempts that have changed to the story.
+// tell adds the attempts that have changed to the story, and the events.
 func (w *world) tell(after time.Duration) {
 	w.t.Helper()
 	fmt.Fprintf(&w.story, "after %s\n", after)
+	for len(w.events.Events) > 0 {
+		fmt.Fprintf(&w.story, "  %s\n", <-w.events.Events)
+	}
 	var all v1beta1.GPUNodeList
 	require.NoError(w.t, w.api.List(w.t.Context(), &all))
 	for i := range all.Items {

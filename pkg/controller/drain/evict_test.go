@@ -113,7 +113,7 @@ func budget(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
 		Message: "Cannot evict pod as it would violate the pod's disruption budget.",
-		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: message}}},
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "Other", Message: "of no use"}, {Type: policyv1.DisruptionBudgetCause, Message: message}}},
 	}}
 }
 
@@ -125,19 +125,20 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 		text    string
 		counted string
 	}{
-		"it may":      {leaves: 1, counted: "Evicted"},
-		"gone":        {err: apierrors.NewNotFound(corev1.Resource("pods"), "web")},
-		"another":     {err: apierrors.NewConflict(corev1.Resource("pods"), "web", errors.New("uid"))},
-		"a budget":    {err: budget("budget web"), text: "budget web", counted: "Refused"},
-		"too often":   {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down", counted: "Refused"},
-		"forbidden":   {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`, counted: "Refused"},
-		"a webhook":   {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no", counted: "Refused"},
-		"bad request": {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no", counted: "Refused"},
-		"logged out":  {err: apierrors.NewUnauthorized("token"), fails: true},
-		"too slow":    {err: apierrors.NewTimeoutError("slow", 1), fails: true},
-		"no answer":   {err: errors.New("connection refused"), fails: true},
-		"away":        {err: apierrors.NewServiceUnavailable("away"), fails: true},
-		"two budgets": {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget", counted: "Refused"},
+		"it may":                 {leaves: 1, counted: "Evicted"},
+		"gone":                   {err: apierrors.NewNotFound(corev1.Resource("pods"), "web")},
+		"another":                {err: apierrors.NewConflict(corev1.Resource("pods"), "web", errors.New("uid"))},
+		"a budget":               {err: budget("budget web"), text: "budget web", counted: "Refused"},
+		"too often":              {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down", counted: "Refused"},
+		"forbidden":              {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`, counted: "Refused"},
+		"a webhook":              {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no", counted: "Refused"},
+		"bad request":            {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no", counted: "Refused"},
+		"logged out":             {err: apierrors.NewUnauthorized("token"), fails: true},
+		"too slow":               {err: apierrors.NewTimeoutError("slow", 1), fails: true},
+		"too slow, from a proxy": {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusRequestTimeout}}, fails: true},
+		"no answer":              {err: errors.New("connection refused"), fails: true},
+		"away":                   {err: apierrors.NewServiceUnavailable("away"), fails: true},
+		"two budgets":            {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget", counted: "Refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := map[string]int{}
@@ -156,6 +157,7 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 			assert.Equal(t, tt.leaves, len(leave))
 			assert.Equal(t, tt.fails, err != nil, err)
 			assert.Equal(t, tt.text, d.refusals.refused("u1"))
+			assert.Equal(t, name != "too often", d.refusals.due("u1", noon.Add(firstEvictionRetry)), "the server says when to ask again")
 			assert.Equal(t, tt.counted, strings.Join(answers, " "))
 			assert.Equal(t, map[string]int{"eviction": 1}, asked, "it holds two devices and is asked once")
 		})

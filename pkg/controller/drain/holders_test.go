@@ -55,6 +55,7 @@ func TestAClaimIsOfOnePodIfNobodyElseUsesIt(t *testing.T) {
 		"an owner that does not use it": {owner("x"), []types.UID{"a"}, false},
 		"a second pod":                  {owner("a"), []types.UID{"a", "b"}, false},
 		"every pod is written as owner": {owner("a", "b"), []types.UID{"a"}, false},
+		"a Pod of another API":          {&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Pod", UID: "a"}}}}, []types.UID{"a"}, false},
 		"the owner is of another kind":  {&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", UID: "a"}}}}, []types.UID{"a"}, false},
 	} {
 		assert.Equal(t, tt.want, ofOnePod(tt.claim, tt.users), name)

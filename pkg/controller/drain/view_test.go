@@ -72,7 +72,11 @@ func TestHolders(t *testing.T) {
 	// The cache has "late" without its devices, and "new" not at all.
 	late, of := claimOf("late", []string{part}), claimOf("of-two", []string{part, other, part}, "slow", "leaving", "was-here", "comes")
 	late.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "late", UID: "uid-late"}}
-	of.Status.ReservedFor = append(of.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "train", UID: "g"})
+	of.Status.ReservedFor = append(of.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "train", UID: "g"},
+		resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "pods", Name: "slow", UID: "uid-slow"})
+	of.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "slow", UID: "uid-slow"}}
+	taken := claimOf("new", []string{part})
+	taken.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "first", UID: "uid-first"}}
 	replaced := podWith("was-here", "node-a")
 	replaced.UID = "another"
 	unallocated := late.DeepCopy()
@@ -82,7 +86,7 @@ func TestHolders(t *testing.T) {
 	monitor := claimOf("monitor", []string{gpuA + "-monitor"}, "slow")
 	monitor.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 	d := serving(&c, []client.Object{unallocated, of, elsewhere, monitor, claimOf("stale", nil), claimOf("keeps", []string{gpuA + "-kept"}, "slow"), claimOf("not-changed", []string{other}, "slow")},
-		late, claimOf("new", []string{part}), elsewhere, podWith("late", "node-a", "late"), ended, leaving, slow, replaced, podWith("comes", ""),
+		late, taken, elsewhere, podWith("late", "node-a", "late"), ended, leaving, slow, replaced, podWith("comes", ""),
 		podWith("has-new", "node-a", "new", "elsewhere", "deleted", "stale"), podWith("on-b", "node-b", "of-two"))
 	d.refusals.note("uid-slow", "a budget", noon, 0)
 	holders, err := d.On("node-a").Holders(t.Context(), []string{gpuA}, map[string]bool{gpuA + "-kept": true})
@@ -94,12 +98,13 @@ func TestHolders(t *testing.T) {
 		keys = append(keys, h.key())
 	}
 	assert.Equal(t, []string{
-		"podgroups team/train team/of-two", "team/comes team/of-two", "team/has-new team/new", "team/late team/late", "team/leaving team/of-two", "team/slow team/monitor", "team/slow team/of-two",
+		"podgroups team/train team/of-two", "pods team/slow team/of-two", "team/comes team/of-two", "team/has-new team/new", "team/late team/late", "team/leaving team/of-two", "team/slow team/monitor", "team/slow team/of-two",
 	}, keys)
 	assert.Equal(t, []string{part}, found["team/comes team/of-two"].Devices, "each once, and of these GPUs")
 	assert.Equal(t, "podgroups team/train", found["podgroups team/train team/of-two"].Other)
 	assert.False(t, found["team/late team/late"].Outlives, "it was made for the pod")
-	assert.True(t, found["team/slow team/of-two"].Outlives)
+	assert.True(t, found["team/slow team/of-two"].Outlives, "it is reserved for others, too")
+	assert.True(t, found["team/has-new team/new"].Outlives, "it was made for another pod")
 	assert.Equal(t, "a budget", found["team/slow team/of-two"].Pod.Refused)
 	assert.Equal(t, []bool{true, false}, []bool{found["team/slow team/monitor"].Admin, found["team/slow team/of-two"].Admin})
 	assert.EqualValues(t, 9, found["team/slow team/of-two"].Pod.Grace)
@@ -116,6 +121,9 @@ func TestHolders(t *testing.T) {
 		_, err := d.On("node-a").Holders(t.Context(), []string{gpuA}, nil)
 		require.ErrorContains(t, err, message+calls.Err.Error())
 	}
+	c.Failing = "list *v1.PodList"
+	_, err = serving(&c, nil).On("node-a").Holders(t.Context(), []string{gpuA}, nil)
+	require.Error(t, err, "the cache may lack all claims")
 }
 
 // Only pods of DaemonSets in the namespaces of the configuration are waited for.
@@ -131,11 +139,11 @@ func TestMonitoring(t *testing.T) {
 	}
 	over := watching("over", "gpu", "DaemonSet", "dcgm")
 	over.Status.Phase = corev1.PodFailed
-	d := serving(&c, nil, watching("b", "gpu", "DaemonSet", "dcgm"), watching("a", "gpu", "DaemonSet", "dcgm"), watching("c", "team", "DaemonSet", "dcgm"),
+	d := serving(&c, nil, watching("g", "gpu", "DaemonSet", "dcgm"), watching("h", "gpu", "DaemonSet", "nfd"), watching("b", "gpu", "DaemonSet", "dcgm"), watching("a", "gpu", "DaemonSet", "dcgm"), watching("c", "team", "DaemonSet", "dcgm"),
 		watching("d", "gpu", "ReplicaSet", "dcgm"), watching("e", "gpu", "", "dcgm"), watching("f", "gpu", "DaemonSet", "other"), over)
 	left, err := d.On("node-a").Monitoring(t.Context(), map[string]string{"dcgm": "true", "nfd": "true"}, []string{"gpu"})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"gpu/a", "gpu/b"}, left)
+	assert.Equal(t, []string{"gpu/a", "gpu/b", "gpu/g", "gpu/h"}, left)
 	c.Failing = "list *v1.PodList"
 	left, err = d.On("node-a").Monitoring(t.Context(), nil, []string{"gpu"})
 	require.NoError(t, err, "nothing is paused")
@@ -275,6 +283,11 @@ func TestClassesOfAClaim(t *testing.T) {
 	c.OwnerReferences = nil
 	assert.False(t, OfPod(c))
 	assert.Empty(t, useOf(c, "node-a", []string{gpuA}, nil).devices)
+	both := claimOf("c", []string{gpuA + "-mig-2g-20gb-0", part, gpuA + "-monitor"})
+	for i := range both.Status.Allocation.Devices.Results {
+		both.Status.Allocation.Devices.Results[i].AdminAccess = ptr.To(true)
+	}
+	assert.Equal(t, use{claim: both, devices: []string{part, gpuA + "-mig-2g-20gb-0", gpuA + "-monitor"}}, useOf(both, "node-a", []string{gpuA}, nil), "a monitor has no partitions")
 	foreign := claimOf("c", []string{part})
 	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
 	assert.Empty(t, useOf(foreign, "node-a", []string{gpuA}, nil).devices)

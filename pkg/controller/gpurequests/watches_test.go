@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
 )
 
@@ -115,12 +116,17 @@ func TestReconcileFails(t *testing.T) {
 		"nodes":             {namespace("true"), "list *v1.NodeList", away, "list the nodes: away"},
 		"GPUNodes":          {namespace("true"), "list *v1beta1.GPUNodeList", away, "list the GPUNodes: away"},
 		"a write":           {namespace("true"), "create", away, "write the GPUResourceMap of namespace team-a: away"},
+		"an update":         {namespace("true"), "update", away, "write the GPUResourceMap of namespace team-a: away"},
+		"a late cache":      {namespace("true"), "update", apierrors.NewConflict(resourceapi.Resource("x"), "x", away), ""},
 		"it is there":       {namespace("true"), "create", apierrors.NewAlreadyExists(resourceapi.Resource("x"), "x"), ""},
 		"it ends meanwhile": {namespace("true"), "create", ends, ""},
 		"it ends":           {gone, "create", away, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tt.of, class("small", "nvidia.com/mig-1g.10gb", isMIG))
+			if tt.verb == "update" {
+				require.NoError(t, w.r.Client.Create(t.Context(), &v1beta1.GPUResourceMap{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: names.GPUResourceMapName}}))
+			}
 			w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 					if _, ok := o.(*corev1.Namespace); ok && tt.verb == "get namespace" || !ok && tt.verb == "get map" {
@@ -134,6 +140,7 @@ func TestReconcileFails(t *testing.T) {
 					}
 					return c.List(ctx, list, opts...)
 				},
+				Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return tt.err },
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 					if tt.verb == "create" {
 						return tt.err

@@ -2,6 +2,7 @@ package plans
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestAPlanNodeByNode(t *testing.T) {
 	w.plan("p")
 	require.NoError(t, w.d.Begin(t.Context()))
 	require.NoError(t, w.requireDecision("begun"))
-	assert.Equal(t, 1, len(w.d.Plans()))
+	assert.EqualValues(t, 1, w.d.Plans()[0].Status.Revision)
 	version, reader := w.gpuNode("node-0").ResourceVersion, w.d.Reader
 	w.d.Reader = nil // nothing begins, so the caches are enough
 	_, err := w.decide()
@@ -48,6 +49,9 @@ func TestCountsAreWrittenLater(t *testing.T) {
 	_, err := w.decide()
 	require.NoError(t, err)
 	w.getsCPX("node-2", "p") // not by the plan
+	w.change("node-2", func(s *v1beta1.GPUNodeStatus) {
+		s.History = []v1beta1.SwitchRecord{{ToProfileName: "cpx", Result: v1beta1.ResultSucceeded, StartTime: metav1.NewMicroTime(noon), Duration: metav1.Duration{Duration: time.Second}}}
+	})
 	w.clock.Step(countsInterval - time.Second)
 	require.NoError(t, w.requireDecision("counts-wait"))
 	w.clock.Step(time.Second)
@@ -60,7 +64,13 @@ func TestWhatAPlanSelects(t *testing.T) {
 	w.node(gpunodes.WithProfile("named", "spx"), nil)
 	w.node(gpunodes.WithProfile("control-plane", ""), map[string]string{"node-role.kubernetes.io/control-plane": ""})
 	w.node(gpunodes.WithProfile("rack-b", ""), map[string]string{"rack": "b"})
+	w.change("named", func(s *v1beta1.GPUNodeStatus) { s.RequestedHash = "hash-new" })
 	w.create(&gpunodes.WithProfile("no-node", "").GPUNode)
+	for _, name := range []string{"silent", "no-gpus"} {
+		w.create(&v1beta1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	w.change("no-gpus", func(s *v1beta1.GPUNodeStatus) { s.Node = &v1beta1.NodeReport{} })
 	w.node(gpunodes.WithProfile("kept", ""), nil)
 	w.d.SetProblem("kept", names.ReasonProfileNotFound, "the label names nothing")
 	w.plan("all")
@@ -89,8 +99,9 @@ func TestWhatAPlanSelects(t *testing.T) {
 	w.change("node-0", func(s *v1beta1.GPUNodeStatus) { s.Desired.PlanName = "invalid" })
 	assert.Equal(t, "invalid cpx", given("node-0", nil), "it keeps the nodes that it has")
 
-	// What was wrong with the label is corrected.
+	// What was wrong with the label is corrected, and another node leaves its rack.
 	w.d.SetProblem("kept", "", "")
+	require.NoError(t, w.api.Update(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rack-b"}}))
 	w.clock.Step(time.Minute)
 	require.NoError(t, w.requireDecision("selected-kept"))
 }
@@ -104,9 +115,21 @@ func TestNodesWithoutAPlan(t *testing.T) {
 	require.NoError(t, w.requireDecision("without-a-plan"))
 	moving, limit := w.d.Switching()
 	assert.Equal(t, [2]int{1, 1}, [2]int{moving, limit})
-	// Who gives up its wish loses its place.
+	// Who gives up its wish loses its place, before another one gets it.
 	w.change("node-0", func(s *v1beta1.GPUNodeStatus) { s.RequestedHash = "" })
+	var written []string
+	w.lost = func(o runtime.Object) error {
+		written = append(written, o.(client.Object).GetName())
+		return nil
+	}
 	require.NoError(t, w.requireDecision("without-a-plan-next"))
+	assert.Equal(t, []string{"node-0", "node-1"}, written)
+	// Those that are to have the same hear that one has failed.
+	w.change("node-1", func(s *v1beta1.GPUNodeStatus) {
+		*s = gpunodes.WithProfile("node-1", "").GPUs(gpunodes.XCP("SPX", ""), "gpu-0").Fails("new", names.ReasonHardwareFailed, "no", false).Status
+		s.History[0].Result = v1beta1.ResultRolledBack
+	})
+	require.NoError(t, w.requireDecision("without-a-plan-stopped"))
 }
 
 func forbid(kind client.Object, verb string) func(string, runtime.Object) error {
@@ -138,6 +161,13 @@ func TestProfileThatCannotBeRead(t *testing.T) {
 	w.refuse = forbid(&v1beta1.PartitionProfile{}, "get")
 	require.Error(t, w.requireDecision("profile-unreadable"))
 	assert.Equal(t, hashOfCPX(), w.gpuNode("node-0").Status.AdmittedHash)
+
+	w = newWorld(t, 1)
+	w.plan("p")
+	w.d.Reader = unreadable{w.api, "*v1beta1.PartitionPlan"}
+	_, err = w.decide()
+	require.EqualError(t, err, "read PartitionPlan p: no answer")
+	assert.Empty(t, w.gpuNode("node-0").Status.AdmittedHash)
 }
 
 func TestProfileThatDoesNotExist(t *testing.T) {
@@ -148,16 +178,27 @@ func TestProfileThatDoesNotExist(t *testing.T) {
 
 // A cache that is late begins nothing.
 func TestOldProfileInTheCache(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newWorld(t, 2)
 	w.plan("p")
 	old := w.d.Client
-	w.d.Client = staleProfiles{old}
+	w.d.Client = staleProfiles{Client: old}
 	err := w.requireDecision("profile-old")
 	require.ErrorIs(t, err, ErrOutdated)
 	w.d.Client = old
 	_, err = w.decide()
 	require.NoError(t, err)
 	assert.Equal(t, hashOfCPX(), w.gpuNode("node-0").Status.AdmittedHash)
+
+	// Nor does it in the middle of a rollout.
+	w.getsCPX("node-0", "p")
+	w.d.Client = staleProfiles{old, cpx}
+	var profile v1beta1.PartitionProfile
+	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Name: "cpx"}, &profile))
+	profile.Spec.Rules = nil
+	require.NoError(t, w.api.Update(t.Context(), &profile))
+	_, err = w.decide()
+	require.ErrorIs(t, err, ErrOutdated)
+	assert.Empty(t, w.gpuNode("node-1").Status.AdmittedHash)
 }
 
 // The plan is changed between two looks: what was read last counts.
@@ -165,9 +206,9 @@ func TestOldPlanInTheCache(t *testing.T) {
 	w := newWorld(t, 1)
 	w.plan("p")
 	require.NoError(t, w.d.list(t.Context()))
+	w.freezeCaches()
 	var p v1beta1.PartitionPlan
 	require.NoError(t, w.api.Get(t.Context(), client.ObjectKey{Name: "p"}, &p))
-	w.d.Client = stalePlans{w.d.Client, p}
 	p.Spec.Paused = true
 	require.NoError(t, w.api.Update(t.Context(), &p))
 	require.NoError(t, w.requireDecision("plan-old"))
@@ -240,6 +281,54 @@ func TestWritesThatFail(t *testing.T) {
 			assert.NoError(t, w.d.Begin(t.Context()))
 		})
 	}
+}
+
+// What was decided counts until the caches have it, also if nobody has heard that it was written.
+func TestLateCaches(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind string
+		err  error
+	}{
+		"written":            {},
+		"not heard":          {"*v1beta1.GPUNode", errors.New("the answer was lost")},
+		"written by a retry": {"*v1beta1.GPUNode", apierrors.NewConflict(v1beta1.Resource("gpunodes"), "node-0", errors.New("changed"))},
+		"a plan, not heard":  {"*v1beta1.PartitionPlan", errors.New("the answer was lost")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			w.plan("p")
+			w.freezeCaches()
+			w.lost = func(o runtime.Object) error {
+				if fmt.Sprintf("%T", o) == test.kind {
+					return test.err
+				}
+				return nil
+			}
+			w.d.Reader = unreadable{w.api, "*v1beta1.GPUNode"}
+			_, err := w.decide()
+			require.ErrorIs(t, err, test.err)
+			w.lost, w.d.Reader = nil, w.api
+			for _, after := range []time.Duration{time.Second, suspendedFor} {
+				w.clock.Step(after)
+				_, err = w.decide()
+				require.NoError(t, err)
+			}
+			assert.Equal(t, []string{hashOfCPX(), ""}, []string{w.gpuNode("node-0").Status.AdmittedHash, w.gpuNode("node-1").Status.AdmittedHash})
+		})
+	}
+}
+
+// A plan that was undone and gives nothing selects no nodes any more.
+func TestAPlanThatGivesNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	w.plan("p")
+	_, err := w.decide()
+	require.NoError(t, err)
+	p := w.d.Plans()[0].DeepCopy()
+	p.Spec.Rejected = &v1beta1.RejectedRevision{RevisionReference: p.Status.History[0].RevisionReference}
+	require.NoError(t, w.api.Update(t.Context(), p))
+	require.NoError(t, w.requireDecision("undone"))
+	assert.Nil(t, w.d.Of(w.gpuNode("node-0"), nil))
 }
 
 // A node whose status cannot be written is left out until its time is over, and then is woken.

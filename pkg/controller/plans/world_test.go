@@ -42,6 +42,8 @@ type world struct {
 	events []string
 	// refuse makes calls fail, by verb.
 	refuse func(verb string, o runtime.Object) error
+	// lost is what the Decider hears of a write that worked.
+	lost func(o runtime.Object) error
 }
 
 // notes are the events.
@@ -78,7 +80,11 @@ func newWorld(t *testing.T, nodes int) *world {
 			if err := check("write", o); err != nil {
 				return err
 			}
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			err := c.SubResource(sub).Patch(ctx, o, p, opts...)
+			if w.lost != nil {
+				err = errors.Join(err, w.lost(o))
+			}
+			return err
 		},
 	})
 	w.d = &Decider{
@@ -103,7 +109,7 @@ func (w *world) create(o client.Object) {
 
 func (w *world) node(g *gpunodes.Node, labels map[string]string) {
 	w.t.Helper()
-	g.GPUs(gpunodes.XCP("SPX", ""), "gpu-0")
+	g.GPUs(gpunodes.XCP("SPX", ""), "gpu-0").Status.Node.AppliedHash = g.Status.Applied.Hash
 	status := g.Status
 	w.create(&g.GPUNode)
 	g.Status = status

@@ -55,6 +55,7 @@ func TestWhoSaysWhat(t *testing.T) {
 			assert.Equal(t, tt.want, c.Desired.ProfileName)
 			assert.Equal(t, tt.source, c.Desired.Source)
 			assert.NotEmpty(t, c.Desired.Hash)
+			assert.Equal(t, []bool{tt.want != "", tt.spec.ProfileName != ""}, []bool{c.Policy.AfterDeadline == v1beta1.Force, c.SetBy != ""}, "by the profile, and who says so")
 		})
 	}
 }
@@ -72,7 +73,7 @@ func TestRefuse(t *testing.T) {
 func findIn(n Named, profiles string) Found {
 	found := Found{Others: strings.Fields(profiles)}
 	if name, _ := n.Profile(); slices.Contains(found.Others, name) {
-		found.Spec = &v1beta1.PartitionProfileSpec{}
+		found.Spec = &v1beta1.PartitionProfileSpec{Switch: &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force}}
 	}
 	return found
 }
@@ -129,6 +130,7 @@ func TestWhatAPlanGives(t *testing.T) {
 			}
 			if tt.source == v1beta1.FromPlan {
 				assert.Equal(t, given.Snapshot, c.Desired)
+				assert.Equal(t, []string{"PartitionPlan p", string(v1beta1.Force)}, []string{c.SetBy, string(c.Policy.AfterDeadline)})
 			}
 		})
 	}
@@ -144,4 +146,11 @@ func TestWaitForARollout(t *testing.T) {
 	c = Choice{Desired: &v1beta1.ProfileSnapshot{Hash: "new"}}
 	c.Wait(&v1beta1.GPUNodeStatus{Desired: next}, why)
 	assert.Equal(t, next, c.Desired)
+}
+
+// A profile keeps the hash that is stored of it, wherever that is.
+func TestStoredHashes(t *testing.T) {
+	of := func(hash string) *v1beta1.ProfileSnapshot { return &v1beta1.ProfileSnapshot{Hash: hash} }
+	s := &v1beta1.GPUNodeStatus{RequestedHash: "a", AdmittedHash: "b", Applied: of("c"), Switch: &v1beta1.Switch{From: *of("d"), To: *of("e")}}
+	assert.ElementsMatch(t, []string{"a", "b", "c", "d", "e"}, NamedBy(&v1beta1.GPUNode{Status: *s}, false, nil).hashes)
 }

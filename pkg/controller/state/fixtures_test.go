@@ -137,6 +137,14 @@ func follows(name string) func(*v1beta1.GPUNode) {
 	return func(n *v1beta1.GPUNode) { n.Status.Node.AppliedHash = "hash-" + name }
 }
 
+// first has no profile before.
+func first(n *v1beta1.GPUNode) { n.Status.Applied = nil }
+
+// stillHeld has the device of webPod and another one held on the node.
+func stillHeld(n *v1beta1.GPUNode) {
+	n.Status.Node.GPUs[0].HeldDevices = []string{webPod().Devices[0], gpuA + "-other"}
+}
+
 func soft(n *v1beta1.GPUNode) { n.Status.Switch.GPUs = nil }
 
 func owned(n *v1beta1.GPUNode) {
@@ -165,6 +173,8 @@ func keeps(reason string) func(*Facts) {
 func admitted(f *Facts) { f.Admitted = true }
 
 func held(f *Facts) { f.Holders = []drain.Holder{webPod()} }
+
+func evicted(f *Facts) { f.Evicted = 1 }
 
 func without(f *Facts) { f.Tainted, f.Trouble = false, "the node cannot be tainted" }
 

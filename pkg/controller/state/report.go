@@ -24,7 +24,7 @@ func reportOf(sw *v1beta1.Switch, node *v1beta1.NodeReport) *v1beta1.Task {
 
 // publishedFor reports whether the taints of the current revision are published.
 func publishedFor(sw *v1beta1.Switch, node *v1beta1.NodeReport) bool {
-	return sw != nil && node != nil && node.PublishedTaints != nil && node.PublishedTaints.SwitchID == sw.ID && node.PublishedTaints.TaintGeneration == sw.TaintGeneration
+	return node.PublishedTaints != nil && node.PublishedTaints.SwitchID == sw.ID && node.PublishedTaints.TaintGeneration == sw.TaintGeneration
 }
 
 // drainReport returns the report to drain for, nil while there is none or it needs more taints first.
@@ -46,7 +46,7 @@ func ReportCurrent(s *v1beta1.GPUNodeStatus) bool { return drainReport(s.Switch,
 // all GPUs are drained.
 func Drained(sw *v1beta1.Switch, node *v1beta1.NodeReport) (gpus []string, keeps map[string]bool) {
 	keeps = map[string]bool{}
-	if sw == nil || node == nil {
+	if node == nil {
 		return nil, keeps
 	}
 	if sw.RebootRequired {

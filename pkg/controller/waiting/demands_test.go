@@ -118,6 +118,7 @@ func TestBudget(t *testing.T) {
 		{spent: 250 * time.Second, judged: 5000},
 		{spent: 260 * time.Second, judged: 5000, want: true},
 		{last: defaultBudget.node, want: true},
+		{spent: 4900 * time.Millisecond, last: 900 * time.Millisecond, want: true},
 	} {
 		d := &demand{spent: test.spent, judged: test.judged, reason: names.EventDevicesHeld, room: &node{}, roomSince: w.clock.Now(), outcomes: []*fit.Outcome{{}}}
 		w.e.took(d, test.last)
@@ -276,6 +277,12 @@ func TestMetrics(t *testing.T) {
 	w.e.metrics = newMetrics(registry)
 	w.explained()
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP tranche_pending_pod_api_requests_total Requests to the API server for these events.
+# TYPE tranche_pending_pod_api_requests_total counter
+tranche_pending_pod_api_requests_total 6
+# HELP tranche_pending_pod_events_total Events that say why a pod waits.
+# TYPE tranche_pending_pod_events_total counter
+tranche_pending_pod_events_total{reason="DevicesHeld"} 2
 # HELP tranche_pending_pods Pods that wait because of their claims, by the reason of their event.
 # TYPE tranche_pending_pods gauge
 tranche_pending_pods{reason="DevicesHeld"} 2
@@ -283,7 +290,7 @@ tranche_pending_pods{reason="DevicesHeld"} 2
 # TYPE tranche_pending_pods_unexplained gauge
 tranche_pending_pods_unexplained{cause="TooLong"} 0
 tranche_pending_pods_unexplained{cause="TooMany"} 0
-`), "tranche_pending_pods", "tranche_pending_pods_unexplained"))
+`)))
 }
 
 // 200 demands and 20,000 pods are remembered for 5,000 nodes in little memory, and counted quickly.

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/names"
 )
 
 // Namespaces take turns, so that the many pods of one do not delay the others.
@@ -31,6 +33,14 @@ func TestInTurns(t *testing.T) {
 	assert.Equal(t, map[string]int{"many": 1, "few": 1, "one": 1}, of)
 	assert.Len(t, inTurns(pods[:3]), 3)
 	assert.Empty(t, inTurns(nil))
+}
+
+// The longest name of a pod makes a name of an event.
+func TestNamesOfEvents(t *testing.T) {
+	w := newWorld(t, 0)
+	e := w.e.newEvent(types.NamespacedName{Namespace: "team-a", Name: strings.Repeat("a", maxName-1) + ".-b" + strings.Repeat("c", 50)}, "u", names.EventDevicesFree, "note")
+	assert.Regexp(t, "^a{199}[.][0-9a-f]{1,16}$", e.Name)
+	assert.Equal(t, corev1.EventTypeNormal, e.Type)
 }
 
 // A namespace where events cannot be written is tried with one of its pods at a time, and delays no other.

@@ -2,6 +2,7 @@ package overview_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -196,7 +197,7 @@ func TestSummaryOfAViewer(t *testing.T) {
 	assert.Empty(t, overview.HoldersOf(nil))
 	assert.Contains(t, gone.States(), "problem")
 	var asked []string
-	overview.Viewer{Ask: func(_ context.Context, claims, pods []string) { asked = append(claims, pods...) }}.Learn(t.Context(), []string{"a"}, []string{"b"})
+	overview.Viewer{Ask: func(_ context.Context, claims, pods []string) { asked = slices.Concat(claims, pods) }}.Learn(t.Context(), []string{"a"}, []string{"b"})
 	assert.Equal(t, []string{"a", "b"}, asked)
 	overview.Viewer{}.Learn(t.Context(), nil, nil)
 }

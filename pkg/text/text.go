@@ -68,6 +68,18 @@ func Capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
+// Clause joins sentences after the beginning of the first one, which the others do not continue.
+func Clause(sentences []string) string {
+	out := ""
+	for i, s := range sentences {
+		if i > 0 {
+			s = " " + Capital(s)
+		}
+		out += s
+	}
+	return out
+}
+
 // Profile describes a profile: "profile cpx", "no profile".
 func Profile(name string) string {
 	if name == "" {

@@ -10,6 +10,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
+func TestClause(t *testing.T) {
+	assert.Equal(t, "a is gone. B is gone. C is not.", text.Clause([]string{"a is gone.", "b is gone.", "C is not."}))
+}
+
 func TestList(t *testing.T) {
 	assert.Empty(t, text.List(nil, 2))
 	assert.Equal(t, "a, b", text.List([]string{"a", "b"}, 2))

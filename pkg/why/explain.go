@@ -132,7 +132,7 @@ func (e *Explanation) starting(in *Input, d *demand.Demand, pluginGone bool) {
 	e.State = Starting
 	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 	if len(d.Missing) > 0 && !has(in.Unread, ResourceOwnClaims) {
-		e.Summary += " But " + strings.Join(d.Missing, " ")
+		e.Summary += " But " + text.Clause(d.Missing)
 	}
 	var waits []string
 	for _, s := range slices.Concat(in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses) {

@@ -52,7 +52,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 		e.say(Unknown, "%s has no node yet. The reason cannot be determined without its ResourceClaims.", e.who())
 		e.remedy("ask an administrator for the role view or tranche-user-namespace in the namespace, or to run this command.", "")
 	case len(d.Missing) > 0:
-		e.say(ClaimMissing, "%s waits for a claim: %s", e.who(), strings.Join(d.Missing, " "))
+		e.say(ClaimMissing, "%s waits for a claim: %s", e.who(), text.Clause(d.Missing))
 		e.Answer = names.EventClaimNotCreated
 		if !e.missingTemplate(in) {
 			e.remedyMissing(in)
@@ -62,7 +62,7 @@ func (e *Explanation) devices(ctx context.Context, in *Input, m *fit.Model, d *d
 	case len(unserved) > 0 && in.Classes != nil && !has(in.Unread, ResourceNodes):
 		e.unserved(in, unserved)
 	case len(invalid) > 0:
-		e.say(Invalid, "%s cannot run on any node: %s", e.who(), strings.Join(invalid, " "))
+		e.say(Invalid, "%s cannot run on any node: %s", e.who(), text.Clause(invalid))
 		e.Answer = names.EventRequestInvalid
 		if len(d.Deleted()) > 0 {
 			e.remedy("create the claim again when it is gone.", "")

@@ -115,7 +115,7 @@ func (e *Explainer) updatePod(ctx context.Context, key types.NamespacedName, o *
 	asked := poddemand.Of(in)
 	p.claims, p.version, p.hash, p.reason, p.note = claims, o.ResourceVersion, hashOf(o), "", ""
 	explain := func(reason string, problems []string) {
-		p.reason, p.note = reason, text.Capital(strings.Join(problems, " "))+" "+fit.Details(key)
+		p.reason, p.note = reason, text.Capital(text.Clause(problems))+" "+fit.Details(key)
 		e.leave(key, p)
 	}
 	invalid := asked.Invalid(in.Classes)

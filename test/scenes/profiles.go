@@ -1,6 +1,8 @@
 package scenes
 
 import (
+	"strings"
+
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/names"
@@ -40,9 +42,13 @@ func Switching() Scene {
 	in.GPUNodes = []v1beta1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
 	taint := resourceapi.DeviceTaint{Key: names.TaintSwitching, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
-	pool := "node-a/" + GPUOf(0)
-	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: taint}}}
-	in.Rules[0].Name = "tranche-node-a-" + GPUOf(0)
+	for i := range in.Slices {
+		for j := range in.Slices[i].Spec.Devices {
+			if d := &in.Slices[i].Spec.Devices[j]; strings.HasPrefix(d.Name, GPUOf(0)) {
+				d.Taints = append(d.Taints, taint)
+			}
+		}
+	}
 	return in
 }
 

@@ -95,7 +95,7 @@ func TestViewerWithoutProfiles(t *testing.T) {
 	s.Rollouts = []overview.Rollout{{}}
 	v := overview.Viewer{NoProfiles: true, NoPlans: true, NoNodes: true}
 	n := v.Node(s.Nodes[0])
-	assert.NotContains(t, n.States(), "switching")
+	assert.Contains(t, n.States(), "switching", "its devices are tainted")
 	assert.Empty(t, v.Rollouts(s))
 	for _, v := range []overview.Viewer{v, {NoProfiles: true}} {
 		n := v.Node(s.Nodes[0])

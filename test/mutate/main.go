@@ -159,7 +159,7 @@ func (r *runner) judgeAll(ctx context.Context, pkg string, places []place, judge
 	}
 	passed := make([]bool, len(places))
 	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	group.SetLimit(2 * runtime.GOMAXPROCS(0)) // slow tests wait
 	for i, p := range places {
 		if p.switched != nil {
 			group.Go(func() (err error) {

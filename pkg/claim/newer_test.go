@@ -103,3 +103,18 @@ func TestShareBesideARecordOfANewerVersion(t *testing.T) {
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
 }
+
+// What the record of another claim holds is not known while it cannot be read.
+func TestPrepareBesideARecordThatCannotBeRead(t *testing.T) {
+	p, m := startNode(t, 2)
+	mustPrepare(t, m, claims.For("a", claims.Whole(0)))
+	file := filepath.Join(p.ledgerDir(), "a.json")
+	require.NoError(t, os.Rename(file, file+".kept"))
+	require.NoError(t, os.Symlink(file, file)) // ELOOP, for root too
+	m = p.start()
+	err := prepareOnce(t, m, claims.For("b", claims.Whole(1)))
+	require.ErrorAs(t, err, new(*steps.ConflictError))
+	require.ErrorContains(t, err, "cannot be prepared: the record of another claim cannot be read, which may hold a part of the same GPU")
+	require.NoError(t, os.Rename(file+".kept", file))
+	mustPrepare(t, p.start(), claims.For("b", claims.Whole(1)))
+}

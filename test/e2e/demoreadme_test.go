@@ -25,8 +25,8 @@ var (
 	refused = regexp.MustCompile(`(?m)^(.*/refused/.*)$`)
 	// reading are commands after which the demo is as before; other commands are not.
 	reading = regexp.MustCompile(`^(#.*|kubectl (-n \S+ )?(wait|logs|get|describe|rollout status|port-forward|tranche) ?.*|kubectl (-n \S+ )?apply -f (\S+).*|curl .*| +\S.*)?$`)
-	// anyNode is a node that one has to name, namespaced a namespace that may be there already.
-	anyNode    = regexp.MustCompile(`\bNODE\b`)
+	// anyNode is a node that one has to name, and no variable, namespaced a namespace that may be there already.
+	anyNode    = regexp.MustCompile(` NODE\b`)
 	namespaced = regexp.MustCompile(`(?m)^kubectl create namespace .*$`)
 	// installing is a command that installs another project in the cluster of `make demo`.
 	installing = regexp.MustCompile(`(?m)^(test/project\.sh \S+) \.cluster`)
@@ -56,7 +56,7 @@ func readme(t *testing.T, name string) (script string, shows bool) {
 		shows = shows && match[1] == "demo/"+name
 	}
 	script = refused.ReplaceAllString(script, "if $1; then echo 'it was not refused'; exit 1; fi")
-	return anyNode.ReplaceAllString(script, nodeA), shows
+	return anyNode.ReplaceAllString(script, " "+nodeA), shows
 }
 
 // blocks are the blocks of commands in the README of a demo, as far as they can be run.
@@ -76,7 +76,7 @@ func (s *suite) migration(name string, block int, nodeName string) string {
 	s.t.Helper()
 	all := blocks("migrate/" + name)
 	require.Len(s.t, all, migrations[name], "TestMigrations does not run all blocks of the README")
-	return namespaced.ReplaceAllString(anyNode.ReplaceAllString(all[block], nodeName), "$0 --dry-run=client -o yaml | kubectl apply -f -")
+	return namespaced.ReplaceAllString(anyNode.ReplaceAllString(all[block], " "+nodeName), "$0 --dry-run=client -o yaml | kubectl apply -f -")
 }
 
 // The commands of each README can be run, and a demo whose commands cannot is there still.
@@ -86,6 +86,7 @@ func TestCommandsOfReadmes(t *testing.T) {
 		script, shows := readme(t, name)
 		out, err := exec.CommandContext(t.Context(), "bash", "-nc", script).CombinedOutput()
 		require.NoError(t, err, "%s: %s", name, out)
+		require.NotContains(t, script, nodeA+"=", "bash takes it for a command")
 		if shows && unscripted[name] == "" {
 			shown++
 		}

@@ -132,7 +132,7 @@ func TestPodGroups(t *testing.T) {
 	shared := s.group("shared", "share", true)
 	s.waitRunning(shared...)
 	for _, name := range shared {
-		assert.EqualValues(t, 1000<<20, s.memoryLimitOf(s.pod(name)), name)
+		assert.EqualValues(t, 1000<<20, s.memoryLimitOf(s.pod(name)).Hard, name)
 	}
 	claim = s.claims(s.pod(shared[0]))[0]
 	s.delete(shared...)

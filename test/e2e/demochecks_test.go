@@ -178,14 +178,18 @@ func checkLinkedGPUs(s *suite, pods map[string]*corev1.Pod) {
 	}
 }
 
-// requireSeesEveryGPU checks that a pod sees the device nodes of all GPUs of its node.
-func (s *suite) requireSeesEveryGPU(pod *corev1.Pod) {
+// monitorNode is by which monitors see the MIG partitions of all GPUs.
+const monitorNode = "/dev/nvidia-caps/nvidia-cap2"
+
+// requireSeesEveryGPU checks that a pod sees the device nodes of all GPUs of its node. On an NVIDIA node it sees
+// others, too.
+func (s *suite) requireSeesEveryGPU(pod *corev1.Pod, others ...string) {
 	s.t.Helper()
 	if pod.Spec.NodeName == nodeC {
 		s.requireWatchesAMD(pod)
 		return
 	}
-	want := append(slices.Clone(commonNodes), "/dev/nvidia-caps/nvidia-cap2")
+	want := slices.Concat(commonNodes, others)
 	for n := range s.machine(pod.Spec.NodeName).GPUs {
 		want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
 	}
@@ -201,7 +205,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	})
 	seen := func() {
 		for _, pod := range pods {
-			s.requireSeesEveryGPU(pod)
+			s.requireSeesEveryGPU(pod, monitorNode)
 		}
 	}
 	before := s.machine(nodeA)

@@ -127,7 +127,7 @@ func TestAMonitorStartsWhereWorkIs(t *testing.T) {
 	monitors.Exactly.AdminAccess = ptr.To(true)
 	for _, node := range s.nodes {
 		s.podWithRequests(node, "monitor-"+node, monitors)
-		s.requireSeesEveryGPU(s.waitRunning("monitor-" + node))
+		s.requireSeesEveryGPU(s.waitRunning("monitor-" + node), monitorNode)
 	}
 	metrics := s.metrics(nodeA)
 	assert.Regexp(t, `(?m)^tranche_claim_info\{.*device="`+held+`".*pod="holder"`, metrics)
@@ -144,7 +144,7 @@ func TestAMonitorStartsWhereWorkIs(t *testing.T) {
 	s.delete("slow")
 	s.waitFollows(nodeA, "cut-in-three")
 	s.waitGone("monitor-" + nodeA)
-	s.requireSeesEveryGPU(s.waitRunning("next"))
+	s.requireSeesEveryGPU(s.waitRunning("next"), monitorNode)
 }
 
 // A GPU or a partition, and a network interface of another driver on the same PCIe root. In the lab only:

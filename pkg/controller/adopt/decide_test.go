@@ -57,6 +57,7 @@ func TestPrecedenceOfLabels(t *testing.T) {
 		"both of nos":               {labels: labels{nos: "mig", older: "mps"}, want: "nos-mig", from: nos + "=mig", ruler: names.ReasonLabelsDisagree},
 		"ours first":                {labels: labels{ours: "a", mig: "All_1g", dcm: "b"}, want: "a", from: ours + "=a", ruler: names.ReasonLabelsDisagree, says: "the node's label tranche.dev/profile=a has precedence over label nvidia.com/mig.config=All_1g, label dcm.amd.com/gpu-config-profile=b; remove all but one of them"},
 		"ours, the same":            {labels: labels{ours: "cpx", dcm: "cpx"}, want: "cpx", from: ours + "=cpx", reports: []string{dcm}},
+		"ours, what is made of it":  {labels: labels{ours: "mig-parted.all-1g", mig: "All_1g"}, there: "mig-parted.all-1g", want: "mig-parted.all-1g", from: ours + "=mig-parted.all-1g", reports: []string{mig}},
 		"mig-parted before DCM":     {labels: labels{mig: "All_1g", dcm: "b"}, want: "mig-parted.all-1g", from: mig + "=All_1g", ruler: names.ReasonLabelsDisagree, reports: []string{mig}},
 		"DCM before Kaiwo":          {labels: labels{dcm: "b", enabled: "true", kaiwo: "cpx"}, want: "b", from: dcm + "=b", ruler: names.ReasonLabelsDisagree, reports: []string{dcm}},
 		"Kaiwo, by a file":          {labels: labels{enabled: "true", kaiwo: "mine"}, config: &byFile, want: "kaiwo.mine", from: kaiwo + "=mine," + enabled + "=true"},

@@ -107,7 +107,7 @@ type name struct {
 func (n *name) String() string { return n.label + "=" + n.value }
 
 func (n *name) same(o *name) bool {
-	if n.configMap != (ConfigMap{}) || o.configMap != (ConfigMap{}) {
+	if n.configMap != (ConfigMap{}) && o.configMap != (ConfigMap{}) {
 		return n.configMap == o.configMap && n.value == o.value
 	}
 	a, errA := n.object()

@@ -60,7 +60,7 @@ func switching(t *testing.T, state v1beta1.State, change ...func(*v1beta1.Partit
 	switch state {
 	case v1beta1.Tainted:
 		w.refuse = refuseNodes
-	case v1beta1.Draining:
+	case v1beta1.Draining, v1beta1.Failed:
 		w.evict = refuse("no")
 	case v1beta1.Verifying:
 		node.wrong = true
@@ -68,7 +68,7 @@ func switching(t *testing.T, state v1beta1.State, change ...func(*v1beta1.Partit
 		node.answer = applyingEnds(v1beta1.TaskFailed, names.ReasonHardwareFailed, "EIO")
 	}
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(state))
+	w.run("node-a", time.Hour, is(state))
 	return w, node
 }
 

@@ -35,16 +35,21 @@ func (r *Reconciler) beginInTime(ctx context.Context) error {
 
 // memory is what the controller remembers while it runs. A restart may lose it.
 type memory struct {
-	// mu guards what follows.
+	// mu guards nodes.
 	mu sync.Mutex
-	// last is when the status of each node was last written.
-	last map[string]time.Time
-	// clashed counts the consecutive conflicts of each node.
-	clashed map[string]int
-	// left counts the evicted pods of each node that are not in its status yet.
-	left map[string]int32
-	// looks is when the blockers of the failed switch of each node are checked.
-	looks map[string]blockerLook
+	// nodes has the nodes of which there is anything to remember.
+	nodes map[string]remembered
+}
+
+type remembered struct {
+	// written is when the status was last written. Zero means that the next message need not wait.
+	written time.Time
+	// clashes counts consecutive conflicts.
+	clashes int
+	// evicted counts the evicted pods that are not in the status yet.
+	evicted int32
+	// blockers is when the blockers of a failed switch are checked.
+	blockers blockerLook
 }
 
 // blockerLook is when blockers were and will be checked.
@@ -52,6 +57,24 @@ type blockerLook struct {
 	last, next time.Time
 	wait       time.Duration
 }
+
+// of reads and changes what is remembered of a node.
+func (m *memory) of(node string, change func(*remembered)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.nodes[node]
+	change(&r)
+	if r == (remembered{}) {
+		delete(m.nodes, node)
+		return
+	}
+	if m.nodes == nil {
+		m.nodes = map[string]remembered{}
+	}
+	m.nodes[node] = r
+}
+
+func (m *memory) forget(node string) { m.of(node, func(r *remembered) { *r = remembered{} }) }
 
 const (
 	// firstLook and lastLook are the first and the longest wait between checks of blockers.
@@ -63,42 +86,34 @@ const (
 )
 
 // lookAt returns when to check the blockers of a node. Zero means now.
-func (m *memory) lookAt(node string) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.looks[node].next
+func (m *memory) lookAt(node string) (at time.Time) {
+	m.of(node, func(r *remembered) { at = r.blockers.next })
+	return at
 }
 
 // looked records a check of the blockers of a node, and returns the time of the next one.
-func (m *memory) looked(node string, now time.Time) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.looks == nil {
-		m.looks = map[string]blockerLook{}
-	}
-	l := m.looks[node]
-	l.wait = min(max(firstLook, 2*l.wait), lastLook)
-	l.last, l.next = now, now.Add(l.wait)
-	m.looks[node] = l
-	return l.next
+func (m *memory) looked(node string, now time.Time) (next time.Time) {
+	m.of(node, func(r *remembered) {
+		wait := min(max(firstLook, 2*r.blockers.wait), lastLook)
+		next = now.Add(wait)
+		r.blockers = blockerLook{last: now, next: next, wait: wait}
+	})
+	return next
 }
 
 // lookSoon has the blockers of a node checked soon: a claim changed, or the last check led to
 // nothing.
 func (m *memory) lookSoon(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if l, ok := m.looks[node]; ok {
-		l.next = l.last.Add(leastLook)
-		m.looks[node] = l
-	}
+	m.of(node, func(r *remembered) {
+		if !r.blockers.last.IsZero() {
+			r.blockers.next = r.blockers.last.Add(leastLook)
+		}
+	})
 }
 
 // unblocked forgets the checks of the blockers of a node.
 func (m *memory) unblocked(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.looks, node)
+	m.of(node, func(r *remembered) { r.blockers = blockerLook{} })
 }
 
 const (
@@ -110,10 +125,9 @@ const (
 
 // nextMessage returns the time from which a message may be written again.
 func (m *memory) nextMessage(node string, now, since time.Time) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last, ok := m.last[node]
-	if !ok {
+	var last time.Time
+	m.of(node, func(r *remembered) { last = r.written })
+	if last.IsZero() {
 		return now
 	}
 	wait := minMessageInterval
@@ -123,32 +137,23 @@ func (m *memory) nextMessage(node string, now, since time.Time) time.Time {
 	return last.Add(wait)
 }
 
-// written records that the status of a node was written.
+// written records that the status of a node was written. The next message of an idle node does not wait.
 func (m *memory) written(node string, now time.Time, switching bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.last == nil {
-		m.last = map[string]time.Time{}
-	}
-	m.last[node] = now
-	delete(m.left, node)
-	if !switching {
-		// The next message of an idle node is written at once.
-		delete(m.last, node)
-	}
+	m.of(node, func(r *remembered) {
+		r.evicted, r.written = 0, time.Time{}
+		if switching {
+			r.written = now
+		}
+	})
 }
 
 // evicted adds to the count of evicted pods, and returns it.
-func (m *memory) evicted(node string, more int32) int32 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.left == nil {
-		m.left = map[string]int32{}
-	}
-	if more > 0 {
-		m.left[node] += more
-	}
-	return m.left[node]
+func (m *memory) evicted(node string, more int32) (all int32) {
+	m.of(node, func(r *remembered) {
+		r.evicted += more
+		all = r.evicted
+	})
+	return all
 }
 
 // manyClashes is more consecutive conflicts than concurrent writers cause.
@@ -156,25 +161,13 @@ const manyClashes = 10
 
 // clashes reports whether a reconciliation met a conflict and is retried at once. Many in a row
 // are treated as an error: a webhook may cause them.
-func (m *memory) clashes(node string, conflict bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !conflict {
-		delete(m.clashed, node)
-		return false
-	}
-	if m.clashed == nil {
-		m.clashed = map[string]int{}
-	}
-	m.clashed[node]++
-	return m.clashed[node] <= manyClashes
-}
-
-func (m *memory) forget(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.clashed, node)
-	delete(m.last, node)
-	delete(m.left, node)
-	delete(m.looks, node)
+func (m *memory) clashes(node string, conflict bool) (again bool) {
+	m.of(node, func(r *remembered) {
+		r.clashes++
+		if !conflict {
+			r.clashes = 0
+		}
+		again = conflict && r.clashes <= manyClashes
+	})
+	return again
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/rollout"
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -60,15 +61,17 @@ func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
 	w.evict = nil
 	w.passes(30, time.Second, "node-a")
 	assert.True(t, w.podThere("web"), "it would come back to the GPU")
+	assert.True(t, apierrors.IsForbidden(w.lastErr), w.lastErr)
 	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "patch the taint and the labels of node node-a")
 	w.refuse = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }
 
-// What a round reads in which nothing has changed: nothing is written.
+// What a round reads in which nothing has changed, and when the next one is due (0s: if something changes).
+// Nothing is written.
 func TestCallsOfAnotherRound(t *testing.T) {
 	var got strings.Builder
-	for _, state := range []v1beta1.State{v1beta1.Idle, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack} {
+	for _, state := range []v1beta1.State{v1beta1.Idle, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed} {
 		w, _ := begun(t)
 		if state != v1beta1.Idle {
 			w, _ = switching(t, state, withNodeTaint)
@@ -77,10 +80,27 @@ func TestCallsOfAnotherRound(t *testing.T) {
 		calls := map[string]int{}
 		w.refuse = func(verb string, o client.Object) error { calls[fmt.Sprintf("%s %T", verb, o)]++; return nil }
 		w.failList = func(l client.ObjectList) error { calls[fmt.Sprintf("list %T", l)]++; return nil }
-		w.round("node-a")
-		fmt.Fprintf(&got, "%s: %v\n", state, calls)
+		wait := w.round("node-a")
+		fmt.Fprintf(&got, "%s: %v, again in %v\n", state, calls, wait)
 	}
 	golden.Equal(t, "testdata/calls.txt", got.String())
+}
+
+// Messages are not written more often than people read them, and are not forgotten.
+func TestAMessageWaits(t *testing.T) {
+	for _, wake := range []time.Time{{}, noon.Add(time.Hour), noon.Add(2 * time.Second)} {
+		w, _ := begun(t)
+		w.r.memory.written("node-a", noon, true)
+		w.clock.SetTime(noon.Add(time.Second))
+		n := w.gpuNode("node-a")
+		step := state.Step{Status: *n.Status.DeepCopy(), Wake: wake}
+		step.Status.Conditions[0].Message = "news"
+		require.NoError(t, w.r.write(t.Context(), n, &step, false))
+		assert.Equal(t, rollout.Earliest(wake, noon.Add(minMessageInterval)), step.Wake)
+		assert.NotEqual(t, "news", w.gpuNode("node-a").Status.Conditions[0].Message)
+		require.NoError(t, w.r.write(t.Context(), n, &step, true))
+		assert.Equal(t, "news", w.gpuNode("node-a").Status.Conditions[0].Message, "urgent")
+	}
 }
 
 func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -102,6 +103,22 @@ func TestACacheThatIsLateBeginsNoSwitch(t *testing.T) {
 	assert.Len(t, n.Status.History, id)
 	w.thaw()
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+// A GPUNode that the cache does not have yet is not gone.
+func TestTheTaintOfANodeGoesWithItsGPUNode(t *testing.T) {
+	w, node := switching(t, v1beta1.Draining, withNodeTaint)
+	w.round("node-a")
+	w.freeze()
+	require.NoError(t, w.stale.Delete(t.Context(), w.gpuNode("node-a")))
+	w.round("node-a")
+	assert.True(t, hasNodeTaint(w.node("node-a")))
+	w.thaw()
+	node.dead = true
+	require.NoError(t, w.api.Delete(t.Context(), w.gpuNode("node-a")))
+	w.round("node-a")
+	assert.False(t, hasNodeTaint(w.node("node-a")))
+	assert.Empty(t, w.r.memory.nodes)
 }
 
 // A GPU that fails after each boot must not have the node reboot for ever.

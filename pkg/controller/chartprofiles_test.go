@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -41,6 +42,9 @@ func newProfileServer(t *testing.T) *profileServer {
 		return s.fail[o.GetName()]
 	}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return cmp.Or(s.fail["list"], c.List(ctx, l, opts...))
+		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := write(o); err != nil {
 				return err
@@ -177,6 +181,9 @@ func TestServerThatRefuses(t *testing.T) {
 	s := newProfileServer(t)
 	s.file(0, "a", "2")
 	s.file(0, "b", "2")
+	s.fail["list"] = errors.New("refused")
+	assert.Zero(t, s.sync("listing PartitionProfiles: refused"))
+	delete(s.fail, "list")
 	s.fail["a"] = errors.New("refused")
 	s.sync("creating PartitionProfile a: refused")
 	assert.Equal(t, map[string]int{"b": 2}, s.replicas())

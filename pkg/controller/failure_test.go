@@ -94,6 +94,16 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 
 	w.profile("cpc")
 	w.stays(w.run("node-a", time.Minute, inProfile("cpc")), "cpc")
+
+	w = newWorld(t)
+	w.profile("cpx")
+	w.addNode("node-a")
+	w.settled("node-a", "")
+	n = w.gpuNode("node-a")
+	n.Spec.ProfileName = "cpc"
+	require.NoError(t, w.api.Update(t.Context(), n))
+	w.round("node-a")
+	assert.Equal(t, "the GPUNode's spec.profileName names PartitionProfile cpc, which does not exist; existing profiles: cpx; the GPUs do not change", ready(w.gpuNode("node-a")).Message)
 }
 
 // A node goes on from what it has.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/names"
 	"github.com/tranche-dev/tranche/api/v1beta1"
@@ -48,6 +49,9 @@ func TestMetricsOfNodes(t *testing.T) {
 	}
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.Plans.Begin(t.Context()))
+	w.failList = func(client.ObjectList) error { return errUnread }
+	require.ErrorContains(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader("")), errUnread.Error())
+	w.failList = nil
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
 # HELP tranche_gpu_node_not_ready_timestamp_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.
 # TYPE tranche_gpu_node_not_ready_timestamp_seconds gauge

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -85,6 +86,45 @@ func TestCallsOfAnotherRound(t *testing.T) {
 	}
 	golden.Equal(t, "testdata/calls.txt", got.String())
 }
+
+// Whatever a round cannot read, it says so.
+func TestEachReadThatFails(t *testing.T) {
+	for _, state := range []v1beta1.State{v1beta1.Idle, v1beta1.Planning, v1beta1.Draining, v1beta1.Applying, v1beta1.Verifying, v1beta1.RollingBack, v1beta1.Failed} {
+		t.Run(string(state), func(t *testing.T) {
+			w, _ := begun(t)
+			if state == v1beta1.Idle {
+				w.wants("node-a", "unknown")
+			} else {
+				w, _ = switching(t, state, withNodeTaint)
+			}
+			for fails, reads := 1, 1; fails <= reads; fails++ {
+				reads = 0
+				var what string
+				read := func(verb string, o any) error {
+					if reads++; reads != fails {
+						return nil
+					}
+					what = fmt.Sprintf("%s %T, read %d", verb, o, fails)
+					return errUnread
+				}
+				w.refuse = func(verb string, o client.Object) error {
+					if verb == "get" {
+						return read(verb, o)
+					}
+					return nil
+				}
+				w.failList = func(l client.ObjectList) error { return read("list", l) }
+				w.lastErr = nil
+				w.round("node-a")
+				if what != "" {
+					assert.ErrorIs(t, w.lastErr, errUnread, what)
+				}
+			}
+		})
+	}
+}
+
+var errUnread = errors.New("it cannot be read")
 
 // Messages are not written more often than people read them, and are not forgotten.
 func TestAMessageWaits(t *testing.T) {

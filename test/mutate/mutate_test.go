@@ -145,10 +145,14 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, reached, "one is noticed by nothing")
 	golden.Equal(t, "testdata/report.golden", out.String())
-	assert.Contains(t, progress.String(), "the tests of example.com/small/pkg/red fail with nothing broken")
+	assert.Regexp(t, `the tests of example.com/small/pkg/red fail with nothing broken:\n--- FAIL: Test `, progress.String())
 	now, err := os.ReadFile(filepath.Join(dir, "pkg/low/low.go"))
 	require.NoError(t, err)
 	assert.Equal(t, small["pkg/low/low.go"], string(now), "the working tree is as it was")
+
+	o.lab = "./pkg/red"
+	_, err = run(t.Context(), dir, o, &out, &progress)
+	assert.ErrorContains(t, err, "pkg/red are near to every package, and fail with nothing broken")
 
 	o.patterns = []string{"./pkg/red"}
 	_, err = run(t.Context(), dir, o, &out, &progress)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,8 +42,10 @@ func (r result) String() string {
 type runner struct {
 	*module
 	options
-	// temporary is removed at the end.
+	// temporary is removed at the end. It has folders, which are counted: a name of few letters leaves room
+	// for the sockets of tests, whose paths may have 107.
 	temporary string
+	folders   atomic.Int32
 	// wall starts a command so that it cannot reach processes outside, and ends with it. Empty if
 	// that cannot be had.
 	wall     []string
@@ -49,6 +53,9 @@ type runner struct {
 	// usual has what the tests of a package do with nothing broken.
 	usual map[string]clean
 }
+
+// most is how many bytes of what tests say are shown.
+const most = 4000
 
 // clean is a run of the tests of a package with nothing broken.
 type clean struct {
@@ -91,6 +98,11 @@ func (r *runner) close() {
 	_ = os.RemoveAll(r.temporary)
 }
 
+func (r *runner) newFolder() (string, error) {
+	name := filepath.Join(r.temporary, strconv.Itoa(int(r.folders.Add(1))))
+	return name, os.Mkdir(name, 0o700)
+}
+
 // variant is the module with other files.
 type variant struct {
 	// folder is for temporary files.
@@ -103,7 +115,7 @@ type variant struct {
 
 // variant replaces files, which may be new ones.
 func (r *runner) variant(files map[string][]byte) (*variant, error) {
-	folder, err := os.MkdirTemp(r.temporary, "")
+	folder, err := r.newFolder()
 	v := &variant{folder: folder, flags: os.Getenv("GOFLAGS"), programs: map[string]string{}}
 	if err != nil || files == nil {
 		return v, err
@@ -157,13 +169,13 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 	}
 	v, err := r.variant(nil)
 	defer v.close()
-	profile := filepath.Join(v.folder, "profile")
+	profile, said := filepath.Join(v.folder, "profile"), filepath.Join(v.folder, "said")
 	program := r.build(ctx, v, pkg, "-coverpkg="+strings.Join(r.toBreak, ","))
 	for range 2 { // A busy machine can be too slow for a test.
 		if err != nil || program == "" || ctx.Err() != nil {
 			break
 		}
-		took, passed, _ := r.test(ctx, v, pkg, trial{limit: time.Hour, flags: []string{"-test.coverprofile=" + profile}})
+		took, passed, _ := r.test(ctx, v, pkg, trial{limit: time.Hour, flags: []string{"-test.coverprofile=" + profile}, said: said})
 		if !passed {
 			continue
 		}
@@ -177,7 +189,8 @@ func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
 	}
 	if ctx.Err() == nil {
 		r.usual[pkg] = clean{}
-		fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken: they are not used\n", pkg)
+		text, _ := os.ReadFile(said) // there is none if they do not compile
+		fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken:\n%s\n", pkg, text[max(0, len(text)-most):])
 	}
 	return clean{}
 }
@@ -219,6 +232,8 @@ type trial struct {
 	// names are the tests to run; none: all.
 	names []string
 	flags []string
+	// said names a file that gets what the tests print. May be empty.
+	said string
 }
 
 // test runs the tests of a package. Tests that do not compile, that take longer than the limit or more
@@ -228,7 +243,7 @@ func (r *runner) test(ctx context.Context, v *variant, pkg string, t trial) (too
 	if program == "" {
 		return 0, false, ctx.Err()
 	}
-	folder, err := os.MkdirTemp(v.folder, "")
+	folder, err := r.newFolder()
 	if err != nil {
 		return 0, false, err
 	}
@@ -244,6 +259,14 @@ func (r *runner) test(ctx context.Context, v *variant, pkg string, t trial) (too
 	defer stop()
 	command := r.command(within, v, r.packages[pkg].Dir, words...)
 	command.Env = append(command.Env, "TMPDIR="+folder, breakVariable+"="+strconv.Itoa(t.broken), metVariable+"="+t.met)
+	if t.said != "" {
+		said, err := os.Create(t.said)
+		if err != nil {
+			return 0, false, err
+		}
+		defer said.Close()
+		command.Stdout, command.Stderr = said, said
+	}
 	begin := time.Now()
 	err = command.Run()
 	if command.Process != nil {
@@ -260,6 +283,9 @@ func (r *runner) judge(ctx context.Context, v *variant, p place, number int) (re
 			continue
 		}
 		usual := r.clean(ctx, t.pkg)
+		if usual.took == 0 && t.nearness == lab {
+			return result{}, cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s are near to every package, and fail with nothing broken: mend them first", t.pkg))
+		}
 		if usual.took == 0 || !usual.reaches(p) {
 			continue
 		}

@@ -12,18 +12,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tranche-dev/tranche/pkg/lists"
 )
@@ -99,7 +95,8 @@ func withCache(work func() (bool, error)) func() (bool, error) {
 }
 
 // run breaks places of the module in dir and writes the report to out. It returns whether the aims
-// are reached. If it is interrupted, it reports what it has so far.
+// are reached. If it is interrupted, it reports what it has so far: what the tests of the package did not
+// notice then counts as noticed by nothing.
 func run(ctx context.Context, dir string, o options, out, progress io.Writer) (reached bool, err error) {
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().Unix())
@@ -129,70 +126,9 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 	if len(chosen) == 0 {
 		return false, fmt.Errorf("nothing in %s can be broken: name other packages", strings.Join(o.patterns, " "))
 	}
-	byPackage := map[string][]place{}
-	for _, p := range chosen {
-		byPackage[p.pkg] = append(byPackage[p.pkg], p)
-	}
-	fmt.Fprintf(progress, "seed %d: %d of %d places in %d packages\n", o.seed, len(chosen), len(places), len(byPackage))
-	var results []result
-	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
-		if err = r.judgeAll(ctx, pkg, byPackage[pkg], func(found result) {
-			results = append(results, found)
-			fmt.Fprintf(progress, "%d/%d %s: %s\n", len(results), len(chosen), m.where(found.place), found)
-		}); err != nil {
-			break
-		}
-	}
+	fmt.Fprintf(progress, "seed %d: %d of %d places\n", o.seed, len(chosen), len(places))
+	results, err := r.judgeAll(ctx, chosen)
 	return report(out, m, o, results, refused) && err == nil, err
-}
-
-// judgeAll judges places of one package.
-func (r *runner) judgeAll(ctx context.Context, pkg string, places []place, judged func(result)) error {
-	switched, err := r.variant(r.packages[pkg].withSwitches(places))
-	if err != nil {
-		return err
-	}
-	defer switched.close()
-	own, err := r.own(ctx, switched, pkg)
-	if err != nil {
-		return err
-	}
-	passed := make([]bool, len(places))
-	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(2 * runtime.GOMAXPROCS(0)) // slow tests wait
-	for i, p := range places {
-		if p.switched != nil {
-			group.Go(func() (err error) {
-				passed[i], err = own.pass(within, switched, i+1)
-				return err
-			})
-		}
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	for i, p := range places {
-		v, number := switched, i+1
-		if p.switched == nil {
-			number = 0
-			if v, err = r.variant(map[string][]byte{p.file: p.broken()}); err != nil {
-				return err
-			}
-			passed[i], err = own.pass(ctx, v, number)
-		}
-		found := result{p, itself, r.folder(pkg)}
-		if err == nil && passed[i] {
-			found, err = r.judge(ctx, v, p, number)
-		}
-		if v != switched {
-			v.close()
-		}
-		if err != nil {
-			return err
-		}
-		judged(found)
-	}
-	return nil
 }
 
 // choose returns count of the places that compile when they are broken, by seed, and the number of
@@ -207,7 +143,11 @@ func choose(places []place, o options, compiles func(place) (bool, error)) (chos
 		case err != nil:
 			return nil, 0, err
 		case ok:
-			chosen = append(chosen, places[i])
+			p := places[i]
+			if p.switched != nil {
+				p.number = len(chosen) + 1
+			}
+			chosen = append(chosen, p)
 		default:
 			refused++
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/tools/cover"
 
 	"github.com/tranche-dev/tranche/test/golden"
 )
@@ -33,14 +32,13 @@ func TestFind(t *testing.T) {
 	set, tree := parse(source)
 	places := find("x", set, tree, source, func(*ast.BasicLit) string { return "int" })
 	var found strings.Builder
-	var numbers []int
 	for i, p := range places {
 		fmt.Fprintf(&found, "%d: %s\n%s", p.line, p.kind, p.diff())
 		parse(p.broken())
-		numbers = append(numbers, i+1)
+		places[i].number = i + 1
 	}
 	golden.Equal(t, "testdata/operators.golden", found.String())
-	switched := withSwitches(source, places, numbers)
+	switched := withSwitches(source, places)
 	parse(switched)
 	golden.Equal(t, "testdata/switched.golden", string(switched))
 
@@ -68,16 +66,6 @@ func TestChoose(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, most, 50)
 	assert.Equal(t, 50, refused)
-}
-
-func TestReaches(t *testing.T) {
-	c := clean{blocks: map[string][]cover.ProfileBlock{"m/pkg/a/a.go": {
-		{StartLine: 10, EndLine: 14, Count: 3}, {StartLine: 12, EndLine: 13}, {StartLine: 20, EndLine: 24},
-	}}}
-	for line, want := range map[int]bool{5: true, 10: true, 12: true, 22: false, 30: true} {
-		assert.Equal(t, want, c.reaches(place{pkg: "m/pkg/a", file: "/src/pkg/a/a.go", line: line}), line)
-	}
-	assert.True(t, c.reaches(place{pkg: "m/pkg/a", file: "/src/pkg/a/constants.go", line: 3}), "a file without functions")
 }
 
 // small has a package whose places are noticed by itself, by a lab, by a package above, by a test
@@ -152,7 +140,7 @@ func TestRun(t *testing.T) {
 
 	o.lab = "./pkg/red"
 	_, err = run(t.Context(), dir, o, &out, &progress)
-	assert.ErrorContains(t, err, "pkg/red are near to every package, and fail with nothing broken")
+	assert.ErrorContains(t, err, "mend the tests of example.com/small/pkg/red first")
 
 	o.patterns = []string{"./pkg/red"}
 	_, err = run(t.Context(), dir, o, &out, &progress)
@@ -202,7 +190,10 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, err)
 	i := slices.IndexFunc(places, func(p place) bool { return p.kind == "a guard left out" })
 	begin := time.Now()
-	require.NoError(t, r.judgeAll(t.Context(), places[i].pkg, places[i:i+1], func(found result) { assert.Equal(t, itself, found.nearness) }))
+	places[i].number = 1
+	passed, err := r.askOwn(t.Context(), places[i].pkg, places[i:i+1])
+	require.NoError(t, err)
+	assert.Equal(t, []bool{false}, passed)
 	assert.Less(t, time.Since(begin), o.slack, "it ended because of its memory, not of its time")
 
 	if os.Geteuid() != 0 {

@@ -12,17 +12,21 @@ import (
 	"time"
 )
 
-// quick is how long the tests of a package take if it is not worth to choose among them.
+// quick is how long the tests of a package take if it is not worth choosing among them.
 const quick = time.Second
 
-// tests are those of the package whose places are broken, with nothing broken.
+// tests are those of a package, with nothing broken.
 type tests struct {
 	*runner
-	pkg  string
+	in  *variant
+	pkg string
+	// took is 0 if there are none, or if they fail.
 	took time.Duration
 	// met are the numbers of the switches that the tests meet.
 	met map[int]bool
-	// each has the tests of a package whose tests are not quick, the quickest first.
+	// said is what they print.
+	said string
+	// each has the tests of a package that was split, the quickest first.
 	each []single
 }
 
@@ -32,73 +36,79 @@ type single struct {
 	met  map[int]bool
 }
 
-// own runs the tests of a package that has switches.
-func (r *runner) own(ctx context.Context, v *variant, pkg string) (*tests, error) {
-	t := &tests{runner: r, pkg: pkg}
+// look runs the tests of a package, all or those with names.
+func (r *runner) look(ctx context.Context, v *variant, pkg string, names ...string) (*tests, error) {
+	t := &tests{runner: r, in: v, pkg: pkg, met: map[int]bool{}}
 	if !r.packages[pkg].tested() {
 		return t, nil
 	}
-	var passed bool
-	var err error
-	if t.took, t.met, passed, err = t.look(ctx, v, nil); !passed || err != nil {
-		return nil, cmp.Or(err, fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", pkg, r.folder(pkg)))
-	}
-	if t.took < quick {
-		return t, nil
-	}
-	list := r.command(ctx, v, r.packages[pkg].Dir, v.programs[pkg], "-test.list=.")
-	text, err := list.Output()
+	folder, err := r.newFolder()
 	if err != nil {
-		return nil, fmt.Errorf("list the tests of %s: %w", pkg, err)
+		return nil, err
+	}
+	met, said := filepath.Join(folder, "met"), filepath.Join(folder, "said")
+	if err := os.WriteFile(met, nil, 0o600); err != nil {
+		return nil, err
+	}
+	took, passed, err := r.test(ctx, v, pkg, trial{limit: time.Hour, met: met, names: names, said: said})
+	if err != nil {
+		return nil, err
+	}
+	if passed {
+		t.took = took
+	}
+	text, _ := os.ReadFile(said) // there is none if they do not compile
+	t.said = string(text)
+	text, err = os.ReadFile(met)
+	for _, line := range strings.Fields(string(text)) {
+		number, _ := strconv.Atoi(line)
+		t.met[number] = true
+	}
+	return t, err
+}
+
+// split looks at each of the tests, if they are not quick.
+func (t *tests) split(ctx context.Context) error {
+	if t.took < quick {
+		return nil
+	}
+	text, err := t.command(ctx, t.in, t.packages[t.pkg].Dir, t.in.programs[t.pkg], "-test.list=.").Output()
+	if err != nil {
+		return fmt.Errorf("list the tests of %s: %w", t.pkg, err)
 	}
 	for _, name := range strings.Fields(string(text)) {
-		s := single{name: name}
-		if s.took, s.met, passed, err = t.look(ctx, v, []string{name}); err != nil {
-			return nil, err
+		one, err := t.look(ctx, t.in, t.pkg, name)
+		if err != nil {
+			return err
 		}
-		if passed {
-			t.each = append(t.each, s)
+		if one.took > 0 {
+			t.each = append(t.each, single{name, one.took, one.met})
 		}
 	}
 	slices.SortFunc(t.each, func(a, b single) int { return cmp.Compare(a.took, b.took) })
-	return t, nil
+	return nil
 }
 
-// look runs tests and returns which switches they meet.
-func (t *tests) look(ctx context.Context, v *variant, names []string) (took time.Duration, met map[int]bool, passed bool, err error) {
-	file := filepath.Join(v.folder, "met")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return 0, nil, false, err
-	}
-	took, passed, err = t.test(ctx, v, t.pkg, trial{limit: time.Hour, met: file, names: names})
-	text, failed := os.ReadFile(file)
-	met = map[int]bool{}
-	for _, line := range strings.Fields(string(text)) {
-		number, _ := strconv.Atoi(line)
-		met[number] = true
-	}
-	return took, met, passed, cmp.Or(err, failed)
-}
-
-// pass reports whether the tests pass with a switch on; 0: whatever the variant has broken.
-func (t *tests) pass(ctx context.Context, v *variant, number int) (passed bool, err error) {
-	if t.took == 0 || number != 0 && !t.met[number] {
+// pass reports whether the tests pass with a place broken, in a variant that has it broken or a switch
+// for it.
+func (t *tests) pass(ctx context.Context, v *variant, p place) (passed bool, err error) {
+	if t.took == 0 || p.number != 0 && !t.met[p.number] {
 		return true, nil
 	}
-	if number == 0 || len(t.each) == 0 {
-		_, passed, err = t.test(ctx, v, t.pkg, trial{limit: 3*t.took + t.slack, broken: number})
+	if p.number == 0 || len(t.each) == 0 {
+		_, passed, err = t.test(ctx, v, t.pkg, trial{limit: 3*t.took + t.slack, broken: p.number})
 		return passed, err
 	}
 	var names []string
 	var sum time.Duration
 	for i, s := range t.each {
-		if s.met[number] {
+		if s.met[p.number] {
 			names, sum = append(names, s.name), sum+s.took
 		}
 		if len(names) == 0 || sum < quick && i < len(t.each)-1 {
 			continue
 		}
-		if _, passed, err = t.test(ctx, v, t.pkg, trial{limit: 3*sum + t.slack, broken: number, names: names}); !passed || err != nil {
+		if _, passed, err = t.test(ctx, v, t.pkg, trial{limit: 3*sum + t.slack, broken: p.number, names: names}); !passed || err != nil {
 			return passed, err
 		}
 		names, sum = nil, 0

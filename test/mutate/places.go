@@ -23,6 +23,8 @@ type place struct {
 	replacement string
 	// switched breaks the place while the program runs. Empty: that cannot be.
 	switched []insertion
+	// number is that of its switch, from 1, or 0.
+	number int
 }
 
 func (p place) compare(q place) int {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,15 +12,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/tools/cover"
 )
 
-// building is how long the go command may take to build one package or one test.
-const building = 10 * time.Minute
+// patience is how long the go command may take to build one package or one test.
+const patience = 10 * time.Minute
 
 // result says which tests noticed a broken place.
 type result struct {
@@ -50,33 +48,6 @@ type runner struct {
 	// that cannot be had.
 	wall     []string
 	progress io.Writer
-	// usual has what the tests of a package do with nothing broken.
-	usual map[string]clean
-}
-
-// most is how many bytes of what tests say are shown.
-const most = 4000
-
-// clean is a run of the tests of a package with nothing broken.
-type clean struct {
-	// took is 0 if the tests fail.
-	took time.Duration
-	// blocks are those of functions, by file as <import path>/<name>, each with how often it ran.
-	blocks map[string][]cover.ProfileBlock
-}
-
-// reaches reports whether the tests may meet a place: they execute its line, or it is in no function,
-// as constants are. Other processes that the tests start are not seen.
-func (c clean) reaches(p place) bool {
-	within := false
-	for _, b := range c.blocks[p.pkg+"/"+filepath.Base(p.file)] {
-		if b.StartLine <= p.line && p.line <= b.EndLine {
-			if within = true; b.Count > 0 {
-				return true
-			}
-		}
-	}
-	return !within
 }
 
 func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*runner, error) {
@@ -84,7 +55,7 @@ func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{module: m, options: o, temporary: temporary, progress: progress, usual: map[string]clean{}}
+	r := &runner{module: m, options: o, temporary: temporary, progress: progress}
 	wall := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if text, err := exec.CommandContext(ctx, wall[0], append(wall[1:], "true")...).CombinedOutput(); err != nil {
 		fmt.Fprintf(progress, "no process namespace (%v: %s): what is broken may stop other processes of this user, and what it starts may go on\n", err, text)
@@ -109,6 +80,8 @@ type variant struct {
 	folder string
 	// flags are those of the go command, also when a test calls it.
 	flags string
+	// building is held while tests are built.
+	building sync.Mutex
 	// programs are the tests that were built, by package; empty: they do not compile.
 	programs map[string]string
 }
@@ -124,7 +97,7 @@ func (r *runner) variant(files map[string][]byte) (*variant, error) {
 	v.flags += " -overlay=" + overlay
 	replaced := map[string]string{}
 	for name, text := range files {
-		replaced[name] = filepath.Join(folder, filepath.Base(name))
+		replaced[name] = filepath.Join(folder, fmt.Sprint(len(replaced), filepath.Base(name)))
 		err = errors.Join(err, os.WriteFile(replaced[name], text, 0o600))
 	}
 	text, failed := json.Marshal(map[string]any{"Replace": replaced})
@@ -153,7 +126,7 @@ func (r *runner) compiles(ctx context.Context, p place) (bool, error) {
 		return false, err
 	}
 	defer v.close()
-	within, stop := context.WithTimeout(ctx, building)
+	within, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	err = r.command(within, v, r.dir, "go", "build", "-o", os.DevNull, p.pkg).Run()
 	if within.Err() != nil {
@@ -162,60 +135,18 @@ func (r *runner) compiles(ctx context.Context, p place) (bool, error) {
 	return err == nil, nil
 }
 
-// clean runs the tests of a package with nothing broken, once.
-func (r *runner) clean(ctx context.Context, pkg string) (found clean) {
-	if known, ok := r.usual[pkg]; ok {
-		return known
-	}
-	v, err := r.variant(nil)
-	defer v.close()
-	profile, said := filepath.Join(v.folder, "profile"), filepath.Join(v.folder, "said")
-	program := r.build(ctx, v, pkg, "-coverpkg="+strings.Join(r.toBreak, ","))
-	for range 2 { // A busy machine can be too slow for a test.
-		if err != nil || program == "" || ctx.Err() != nil {
-			break
-		}
-		took, passed, _ := r.test(ctx, v, pkg, trial{limit: time.Hour, flags: []string{"-test.coverprofile=" + profile}, said: said})
-		if !passed {
-			continue
-		}
-		if found.blocks, err = blocksOf(profile); err != nil {
-			fmt.Fprintf(r.progress, "read which lines the tests of %s execute: %v\n", pkg, err)
-			return clean{}
-		}
-		found.took = took
-		r.usual[pkg] = found
-		return found
-	}
-	if ctx.Err() == nil {
-		r.usual[pkg] = clean{}
-		text, _ := os.ReadFile(said) // there is none if they do not compile
-		fmt.Fprintf(r.progress, "the tests of %s fail with nothing broken:\n%s\n", pkg, text[max(0, len(text)-most):])
-	}
-	return clean{}
-}
-
-// blocksOf reads a coverage profile.
-func blocksOf(profile string) (map[string][]cover.ProfileBlock, error) {
-	all, err := cover.ParseProfiles(profile)
-	blocks := map[string][]cover.ProfileBlock{}
-	for _, p := range all {
-		blocks[p.FileName] = p.Blocks
-	}
-	return blocks, err
-}
-
 // build returns the test program of a package; empty if it does not compile.
-func (r *runner) build(ctx context.Context, v *variant, pkg string, flags ...string) string {
+func (r *runner) build(ctx context.Context, v *variant, pkg string) string {
+	v.building.Lock()
+	defer v.building.Unlock()
 	program, built := v.programs[pkg]
 	if built {
 		return program
 	}
 	program = filepath.Join(v.folder, fmt.Sprint("tests", len(v.programs)))
-	within, stop := context.WithTimeout(ctx, building)
+	within, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	words := slices.Concat([]string{"go", "test", "-c", "-vet=off", "-ldflags=-s", "-o", program}, flags, []string{pkg})
-	if r.command(within, v, r.dir, words...).Run() != nil {
+	if r.command(within, v, r.dir, "go", "test", "-c", "-vet=off", "-ldflags=-s", "-o", program, pkg).Run() != nil {
 		program = ""
 	}
 	v.programs[pkg] = program
@@ -231,7 +162,6 @@ type trial struct {
 	met string
 	// names are the tests to run; none: all.
 	names []string
-	flags []string
 	// said names a file that gets what the tests print. May be empty.
 	said string
 }
@@ -248,7 +178,7 @@ func (r *runner) test(ctx context.Context, v *variant, pkg string, t trial) (too
 		return 0, false, err
 	}
 	defer os.RemoveAll(folder)
-	run := append([]string{program, "-test.short", "-test.failfast", "-test.timeout=" + t.limit.String()}, t.flags...)
+	run := []string{program, "-test.short", "-test.failfast", "-test.timeout=" + t.limit.String()}
 	if len(t.names) > 0 {
 		run = append(run, "-test.run=^("+strings.Join(t.names, "|")+")$")
 	}
@@ -273,29 +203,4 @@ func (r *runner) test(ctx context.Context, v *variant, pkg string, t trial) (too
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // What is left without a namespace.
 	}
 	return time.Since(begin), err == nil, ctx.Err()
-}
-
-// judge runs tests of the lab and above with the place broken until one fails. number is that of its
-// switch in the variant; 0 if the variant has it broken.
-func (r *runner) judge(ctx context.Context, v *variant, p place, number int) (result, error) {
-	for _, t := range r.tests(p.pkg) {
-		if t.nearness == itself || t.nearness == above && !r.above {
-			continue
-		}
-		usual := r.clean(ctx, t.pkg)
-		if usual.took == 0 && t.nearness == lab {
-			return result{}, cmp.Or(ctx.Err(), fmt.Errorf("the tests of %s are near to every package, and fail with nothing broken: mend them first", t.pkg))
-		}
-		if usual.took == 0 || !usual.reaches(p) {
-			continue
-		}
-		_, passed, err := r.test(ctx, v, t.pkg, trial{limit: 3*usual.took + r.slack, broken: number})
-		if err != nil {
-			return result{}, err
-		}
-		if !passed {
-			return result{p, t.nearness, r.folder(t.pkg)}, nil
-		}
-	}
-	return result{place: p, nearness: nothing}, ctx.Err()
 }

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // places returns all that can be broken.
@@ -123,19 +125,11 @@ func (p *listed) keepSwitches(all []place, imports types.Importer) error {
 	}
 }
 
-// withSwitches returns the files of the package in which the places have switches; the number of a place
-// is its index and one.
+// withSwitches returns the files of the package in which the places have switches.
 func (p *listed) withSwitches(places []place) map[string][]byte {
 	files := map[string][]byte{filepath.Join(p.Dir, "mutate_switches.go"): []byte("package " + p.Name + "\n" + switches)}
 	for name, source := range p.sources {
-		var here []place
-		var numbers []int
-		for i, place := range places {
-			if place.file == name {
-				here, numbers = append(here, place), append(numbers, i+1)
-			}
-		}
-		files[name] = withSwitches(source, here, numbers)
+		files[name] = withSwitches(source, lists.Filter(places, func(in place) bool { return in.file == name }))
 	}
 	return files
 }

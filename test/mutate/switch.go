@@ -42,13 +42,12 @@ func (f *finder) swap(n *ast.BinaryExpr) []insertion {
 	return append(f.around(n, name+"($, ", ") })"), operator)
 }
 
-// withSwitches returns a file in which those of the places can be broken while the program runs whose
-// numbers are in numbers.
-func withSwitches(source []byte, places []place, numbers []int) []byte {
+// withSwitches returns a file in which the places can be broken while the program runs.
+func withSwitches(source []byte, places []place) []byte {
 	var all []insertion
-	for i, p := range places {
+	for _, p := range places {
 		for _, s := range p.switched {
-			s.text = strings.ReplaceAll(s.text, "$", strconv.Itoa(numbers[i]))
+			s.text = strings.ReplaceAll(s.text, "$", strconv.Itoa(p.number))
 			all = append(all, s)
 		}
 	}

@@ -63,7 +63,8 @@ func (r *runner) askOwn(ctx context.Context, pkg string, places []place) (passed
 		return nil, err
 	}
 	if own.took == 0 && r.packages[pkg].tested() {
-		return nil, fmt.Errorf("the tests of %s fail with nothing broken: run go test %s", pkg, r.folder(pkg))
+		own.sayThatTheyFail()
+		return nil, errors.New("mend the tests of " + pkg + " first")
 	}
 	if err := own.split(ctx); err != nil {
 		return nil, err
@@ -154,9 +155,6 @@ func (o *others) ask(ctx context.Context, v *variant, found *result) error {
 	return nil
 }
 
-// shown is how many bytes of what tests print are shown.
-const shown = 4000
-
 // usual runs tests with nothing broken, once. It fails if those of the lab do.
 func (o *others) usual(ctx context.Context, t asked) (found *tests, err error) {
 	o.mu.Lock()
@@ -174,7 +172,7 @@ func (o *others) usual(ctx context.Context, t asked) (found *tests, err error) {
 	}
 	o.known[t.pkg] = found
 	if found.took == 0 {
-		fmt.Fprintf(o.progress, "the tests of %s fail with nothing broken:\n%s\n", t.pkg, found.said[max(0, len(found.said)-shown):])
+		found.sayThatTheyFail()
 		if t.nearness == lab {
 			err = errors.New("mend the tests of " + t.pkg + " first: they are near to every package")
 		}

@@ -167,7 +167,7 @@ func TestOwnTestsFail(t *testing.T) {
 		"pkg/red/red.go":      "package red\n\nconst one = 1\n",
 		"pkg/red/red_test.go": test("red", "true"),
 	})
-	for only, want := range map[string]string{"(?s)higher.*one = 1": "run go test ./pkg/red", "a defer": "can be broken", "(": "-only"} {
+	for only, want := range map[string]string{"(?s)higher.*one = 1": "mend the tests of example.com/small/pkg/red first", "a defer": "can be broken", "(": "-only"} {
 		_, err := run(t.Context(), dir, options{count: 1, seed: 1, only: only, patterns: []string{"./..."}}, io.Discard, io.Discard)
 		assert.ErrorContains(t, err, want, only)
 	}

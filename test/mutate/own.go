@@ -67,6 +67,13 @@ func (r *runner) look(ctx context.Context, v *variant, pkg string, names ...stri
 	return t, err
 }
 
+// shown is how many bytes of what tests print are shown.
+const shown = 4000
+
+func (t *tests) sayThatTheyFail() {
+	fmt.Fprintf(t.progress, "the tests of %s fail with nothing broken:\n%s\n", t.pkg, t.said[max(0, len(t.said)-shown):])
+}
+
 // split looks at each of the tests, if they are not quick.
 func (t *tests) split(ctx context.Context) error {
 	if t.took < quick {

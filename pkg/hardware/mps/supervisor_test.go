@@ -209,8 +209,8 @@ func TestStopWhileItStarts(t *testing.T) {
 }
 
 func TestNamesAndSpecsAreChecked(t *testing.T) {
-	s := New(Config{Dir: "/nowhere"})
-	long := New(Config{Dir: "/" + strings.Repeat("x", 60)})
+	s := New(Config{Dir: filepath.Join(t.TempDir(), "nowhere")})
+	long := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 60))})
 	uid := "0f8b5d2e-6c1a-4b61-9a6f-2f2f0c9d1e11"
 	for what, test := range map[string]struct {
 		s    *Supervisor

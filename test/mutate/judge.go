@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -36,7 +35,7 @@ func (r *runner) judgeAll(ctx context.Context, places []place) ([]result, error)
 				results = append(results, result{p, itself, r.folder(pkg)})
 			}
 		}
-		fmt.Fprintf(r.progress, "%s notices %d of %d places\n", r.folder(pkg), len(passed)-(len(left)-before), len(passed))
+		r.say("%s notices %d of %d places", r.folder(pkg), len(passed)-(len(left)-before), len(passed))
 	}
 	rest := make([]result, len(left))
 	for i, p := range left {
@@ -116,7 +115,7 @@ func (r *runner) askRest(ctx context.Context, rest []result) error {
 		group.Go(func() error {
 			_, err := r.with(rest[i].place, switched, func(v *variant) (bool, error) { return true, all.ask(within, v, &rest[i]) })
 			if err == nil {
-				fmt.Fprintf(r.progress, "%s: %s\n", r.where(rest[i].place), rest[i])
+				r.say("%s: %s", r.where(rest[i].place), rest[i])
 			}
 			return err
 		})

@@ -10,6 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // quick is how long the tests of a package take if it is not worth choosing among them.
@@ -71,7 +75,7 @@ func (r *runner) look(ctx context.Context, v *variant, pkg string, names ...stri
 const shown = 4000
 
 func (t *tests) sayThatTheyFail() {
-	fmt.Fprintf(t.progress, "the tests of %s fail with nothing broken:\n%s\n", t.pkg, t.said[max(0, len(t.said)-shown):])
+	t.say("the tests of %s fail with nothing broken:\n%s", t.pkg, t.said[max(0, len(t.said)-shown):])
 }
 
 // split looks at each of the tests, if they are not quick.
@@ -83,15 +87,23 @@ func (t *tests) split(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the tests of %s: %w", t.pkg, err)
 	}
-	for _, name := range strings.Fields(string(text)) {
-		one, err := t.look(ctx, t.in, t.pkg, name)
-		if err != nil {
+	names := strings.Fields(string(text))
+	all := make([]single, len(names))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, name := range names {
+		group.Go(func() error {
+			one, err := t.look(within, t.in, t.pkg, name)
+			if err == nil {
+				all[i] = single{name, one.took, one.met}
+			}
 			return err
-		}
-		if one.took > 0 {
-			t.each = append(t.each, single{name, one.took, one.met})
-		}
+		})
 	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	t.each = lists.Filter(all, func(s single) bool { return s.took > 0 })
 	slices.SortFunc(t.each, func(a, b single) int { return cmp.Compare(a.took, b.took) })
 	return nil
 }
@@ -108,13 +120,15 @@ func (t *tests) pass(ctx context.Context, v *variant, p place) (passed bool, err
 	}
 	var names []string
 	var sum time.Duration
+	enough := quick
 	for i, s := range t.each {
 		if s.met[p.number] {
 			names, sum = append(names, s.name), sum+s.took
 		}
-		if len(names) == 0 || sum < quick && i < len(t.each)-1 {
+		if len(names) == 0 || sum < enough && i < len(t.each)-1 {
 			continue
 		}
+		enough *= 8 // slow tests wait, beside each other
 		if _, passed, err = t.test(ctx, v, t.pkg, trial{limit: 3*sum + t.slack, broken: p.number, names: names}); !passed || err != nil {
 			return passed, err
 		}

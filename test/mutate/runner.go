@@ -46,7 +46,9 @@ type runner struct {
 	folders   atomic.Int32
 	// wall starts a command so that it cannot reach processes outside, and ends with it. Empty if
 	// that cannot be had.
-	wall     []string
+	wall []string
+	// saying is held while progress is written to.
+	saying   sync.Mutex
 	progress io.Writer
 }
 
@@ -67,6 +69,12 @@ func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*
 
 func (r *runner) close() {
 	_ = os.RemoveAll(r.temporary)
+}
+
+func (r *runner) say(format string, args ...any) {
+	r.saying.Lock()
+	defer r.saying.Unlock()
+	fmt.Fprintf(r.progress, format+"\n", args...)
 }
 
 func (r *runner) newFolder() (string, error) {

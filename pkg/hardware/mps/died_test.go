@@ -200,7 +200,7 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 	}{
 		"fails":              {"start: fail", "simulated failure"},
 		"hangs":              {"start: hang", "does not come up"},
-		"does not obey":      {"ignoreLimits: true", "did not take its limits"},
+		"does not obey":      {"ignoreLimits: true", "get_default_device_pinned_mem_limit 0, where 3072 was set"},
 		"ignores percentage": {"ignoreLimits: true", "get_default_active_thread_percentage, where 25 was set"},
 		"knows no multiuser": {"singleUser: true", "-multiuser-server"},
 	} {

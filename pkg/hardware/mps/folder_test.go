@@ -52,6 +52,8 @@ func TestFilesOfANewerVersion(t *testing.T) {
 	require.ErrorContains(t, err, "find out whether MPS daemon gpu runs: it has version 2 and needs a plugin that reads version 2")
 	require.ErrorAs(t, s.Start(within(t), Spec{ID: "gpu"}), new(*durable.NewerError))
 	require.ErrorAs(t, s.Status("gpu").Err, new(*durable.NewerError))
+	require.ErrorAs(t, s.Stop(within(t), "gpu"), new(*durable.NewerError))
+	assert.DirExists(t, string(f), "the daemon may run")
 }
 
 // Whatever is done with a folder that cannot be used says so.

@@ -59,7 +59,8 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 func TestDaemonOfOneGPUSeesItAlone(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	m.start(s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}, ThreadPercentage: 50})
+	m.start(s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA}}, ThreadPercentage: 1})
+	assert.Equal(t, "1.0", m.tell(s, "gpu", "get_default_active_thread_percentage"))
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(m.process(s, "gpu").PID) + "/environ")
 	require.NoError(t, err)
 	assert.Contains(t, string(env), "CUDA_VISIBLE_DEVICES="+uuidA+"\x00")

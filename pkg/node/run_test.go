@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/test/golden"
 	"github.com/tranche-dev/tranche/test/nodetest"
 	"github.com/tranche-dev/tranche/test/simulator/nvdriver"
 )
@@ -27,6 +30,24 @@ func TestRunPreparesAndReleases(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 	stop()
+}
+
+// Pods of other tenants learn nothing from what the plugin leaves on the node.
+func TestWhoMayReadWhatThePluginWrites(t *testing.T) {
+	m := newMachine(t, nodetest.NewAPI())
+	k, _ := m.start()
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0, card1))
+	var got strings.Builder
+	for _, dir := range []string{m.config.CDIDir, m.config.DataDir()} {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := d.Info()
+			require.NoError(t, err)
+			fmt.Fprintf(&got, "%s %s\n", info.Mode(), strings.TrimPrefix(path, filepath.Dir(dir)))
+			return nil
+		}))
+	}
+	golden.Equal(t, "testdata/modes.txt", strings.ReplaceAll(got.String(), fmt.Sprintf("-%d.", os.Getpid()), "-PID."))
 }
 
 // The container that gets a request with two MIG partitions can use one of them only.

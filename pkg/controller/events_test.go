@@ -51,9 +51,6 @@ func TestEventsAreToldApart(t *testing.T) {
 
 // Events and metrics of switches that end in different ways.
 func TestWhatSwitchesTell(t *testing.T) {
-	forced := func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
-	}
 	var got strings.Builder
 	for _, test := range []struct {
 		name   string
@@ -65,7 +62,7 @@ func TestWhatSwitchesTell(t *testing.T) {
 		{name: "succeeds", begin: v1beta1.Applying, end: inProfile("cpx")},
 		{name: "is rolled back", begin: v1beta1.RollingBack, end: is(v1beta1.Failed)},
 		{name: "is blocked", begin: v1beta1.Draining, end: is(v1beta1.Failed)},
-		{name: "uses force", begin: v1beta1.Draining, change: []func(*v1beta1.PartitionProfile){forced}, end: inProfile("cpx")},
+		{name: "uses force", begin: v1beta1.Draining, change: []func(*v1beta1.PartitionProfile){withForce}, end: inProfile("cpx")},
 		{name: "is taken back", begin: v1beta1.Draining, wants: "old", end: inProfile("old")},
 	} {
 		w, _ := switching(t, test.begin, test.change...)

@@ -174,10 +174,12 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 	w.stays(n, "cpx")
 }
 
+func withForce(p *v1beta1.PartitionProfile) {
+	p.Spec.Switch = &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
+}
+
 func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
-	w, _ := begun(t, func(p *v1beta1.PartitionProfile) {
-		p.Spec.Switch = &v1beta1.SwitchPolicy{AfterDeadline: v1beta1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
-	})
+	w, _ := begun(t, withForce)
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, inProfile("cpx"))

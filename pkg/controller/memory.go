@@ -41,6 +41,7 @@ type memory struct {
 	nodes map[string]remembered
 }
 
+// remembered is what is known of a node beside its status.
 type remembered struct {
 	// written is when the status was last written. Zero means that the next message need not wait.
 	written time.Time

@@ -49,8 +49,8 @@ func TestMetricsOfNodes(t *testing.T) {
 	}
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.Plans.Begin(t.Context()))
-	w.failList = func(client.ObjectList) error { return errUnread }
-	require.ErrorContains(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader("")), errUnread.Error())
+	w.failList = func(client.ObjectList) error { return assert.AnError }
+	require.ErrorContains(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader("")), assert.AnError.Error())
 	w.failList = nil
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
 # HELP tranche_gpu_node_not_ready_timestamp_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -105,7 +104,7 @@ func TestEachReadThatFails(t *testing.T) {
 						return nil
 					}
 					what = fmt.Sprintf("%s %T, read %d", verb, o, fails)
-					return errUnread
+					return assert.AnError
 				}
 				w.refuse = func(verb string, o client.Object) error {
 					if verb == "get" {
@@ -117,14 +116,12 @@ func TestEachReadThatFails(t *testing.T) {
 				w.lastErr = nil
 				w.round("node-a")
 				if what != "" {
-					assert.ErrorIs(t, w.lastErr, errUnread, what)
+					assert.ErrorIs(t, w.lastErr, assert.AnError, what)
 				}
 			}
 		})
 	}
 }
-
-var errUnread = errors.New("it cannot be read")
 
 // Messages are not written more often than people read them, and are not forgotten.
 func TestAMessageWaits(t *testing.T) {

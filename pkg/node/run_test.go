@@ -32,7 +32,7 @@ func TestRunPreparesAndReleases(t *testing.T) {
 	stop()
 }
 
-// Pods of other tenants learn nothing from what the plugin leaves on the node.
+// Other users of the node can read what container runtimes and pods need, and nothing else.
 func TestWhoMayReadWhatThePluginWrites(t *testing.T) {
 	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()

@@ -127,7 +127,7 @@ func TestAMonitorStartsWhereWorkIs(t *testing.T) {
 	monitors.Exactly.AdminAccess = ptr.To(true)
 	for _, node := range s.nodes {
 		s.podWithRequests(node, "monitor-"+node, monitors)
-		s.requireSeesEveryGPU(s.waitRunning("monitor-" + node), monitorNode)
+		s.requireSeesEveryGPU(s.waitRunning("monitor-"+node), monitorNode)
 	}
 	metrics := s.metrics(nodeA)
 	assert.Regexp(t, `(?m)^tranche_claim_info\{.*device="`+held+`".*pod="holder"`, metrics)

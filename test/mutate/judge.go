@@ -3,48 +3,49 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tranche-dev/tranche/pkg/lists"
 )
 
 // judgeAll judges places. First the tests of each package are asked, then, about what they do not notice,
 // the lab and the packages above, which are built once for all places.
-func (r *runner) judgeAll(ctx context.Context, places []place) ([]result, error) {
-	byPackage := map[string][]place{}
-	for _, p := range places {
-		byPackage[p.pkg] = append(byPackage[p.pkg], p)
-	}
-	var results []result
+func (r *runner) judgeAll(ctx context.Context, places []place) (results []result, err error) {
 	var left []place
-	var err error
-	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
+	packages := byPackage(places)
+	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		var passed []bool
-		if passed, err = r.askOwn(ctx, pkg, byPackage[pkg]); err != nil {
+		if passed, err = r.askOwn(ctx, pkg, packages[pkg]); err != nil {
 			break
 		}
-		before := len(left)
-		for i, p := range byPackage[pkg] {
+		before := len(results)
+		for i, p := range packages[pkg] {
 			if passed[i] {
 				left = append(left, p)
 			} else {
 				results = append(results, result{p, itself, r.folder(pkg)})
 			}
 		}
-		r.say("%s notices %d of %d places", r.folder(pkg), len(passed)-(len(left)-before), len(passed))
+		r.say("%s notices %d of %d places", r.folder(pkg), len(results)-before, len(passed))
 	}
-	rest := make([]result, len(left))
-	for i, p := range left {
-		rest[i] = result{place: p, nearness: nothing}
-	}
+	rest := lists.Map(left, func(p place) result { return result{place: p, nearness: nothing} })
 	if err == nil {
-		err = r.askRest(ctx, rest)
+		err = r.askRest(ctx, left, rest)
 	}
 	return append(results, rest...), err
+}
+
+func byPackage(places []place) map[string][]place {
+	all := map[string][]place{}
+	for _, p := range places {
+		all[p.pkg] = append(all[p.pkg], p)
+	}
+	return all
 }
 
 // atOnce is how many tests run at the same time with something broken: many wait.
@@ -62,8 +63,7 @@ func (r *runner) askOwn(ctx context.Context, pkg string, places []place) (passed
 		return nil, err
 	}
 	if own.took == 0 && r.packages[pkg].tested() {
-		own.sayThatTheyFail()
-		return nil, errors.New("mend the tests of " + pkg + " first")
+		return nil, own.toMend()
 	}
 	if err := own.split(ctx); err != nil {
 		return nil, err
@@ -72,36 +72,34 @@ func (r *runner) askOwn(ctx context.Context, pkg string, places []place) (passed
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	for i, p := range places {
-		group.Go(func() (err error) {
-			passed[i], err = r.with(p, switched, func(v *variant) (bool, error) { return own.pass(within, v, p) })
-			return err
+		group.Go(func() error {
+			return r.with(p, switched, func(v *variant) (err error) {
+				passed[i], err = own.pass(within, v, p)
+				return err
+			})
 		})
 	}
 	return passed, group.Wait()
 }
 
 // with calls a function with the variant that can have a place broken.
-func (r *runner) with(p place, switched *variant, ask func(*variant) (bool, error)) (passed bool, err error) {
+func (r *runner) with(p place, switched *variant, ask func(*variant) error) error {
 	if p.number != 0 {
 		return ask(switched)
 	}
 	v, err := r.variant(map[string][]byte{p.file: p.broken()})
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer v.close()
 	return ask(v)
 }
 
-// askRest has the lab and the packages above look at places.
-func (r *runner) askRest(ctx context.Context, rest []result) error {
-	byPackage := map[string][]place{}
-	for _, found := range rest {
-		byPackage[found.pkg] = append(byPackage[found.pkg], found.place)
-	}
+// askRest has the lab and the packages above look at places, and writes into results what they notice.
+func (r *runner) askRest(ctx context.Context, places []place, results []result) error {
 	files := map[string][]byte{}
-	for pkg, places := range byPackage {
-		maps.Copy(files, r.packages[pkg].withSwitches(places))
+	for pkg, of := range byPackage(places) {
+		maps.Copy(files, r.packages[pkg].withSwitches(of))
 	}
 	switched, err := r.variant(files)
 	if err != nil {
@@ -111,11 +109,11 @@ func (r *runner) askRest(ctx context.Context, rest []result) error {
 	all := &others{runner: r, switched: switched, known: map[string]*tests{}}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range rest {
+	for i, p := range places {
 		group.Go(func() error {
-			_, err := r.with(rest[i].place, switched, func(v *variant) (bool, error) { return true, all.ask(within, v, &rest[i]) })
+			err := r.with(p, switched, func(v *variant) error { return all.ask(within, v, &results[i]) })
 			if err == nil {
-				r.say("%s: %s", r.where(rest[i].place), rest[i])
+				r.say("%s: %s", r.where(p), results[i])
 			}
 			return err
 		})
@@ -171,9 +169,8 @@ func (o *others) usual(ctx context.Context, t asked) (found *tests, err error) {
 	}
 	o.known[t.pkg] = found
 	if found.took == 0 {
-		found.sayThatTheyFail()
-		if t.nearness == lab {
-			err = errors.New("mend the tests of " + t.pkg + " first: they are near to every package")
+		if failed := found.toMend(); t.nearness == lab {
+			err = failed
 		}
 	}
 	return found, cmp.Or(err, ctx.Err())

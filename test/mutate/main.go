@@ -126,7 +126,7 @@ func run(ctx context.Context, dir string, o options, out, progress io.Writer) (r
 	if len(chosen) == 0 {
 		return false, fmt.Errorf("nothing in %s can be broken: name other packages", strings.Join(o.patterns, " "))
 	}
-	fmt.Fprintf(progress, "seed %d: %d of %d places\n", o.seed, len(chosen), len(places))
+	r.say("seed %d: %d of %d places", o.seed, len(chosen), len(places))
 	results, err := r.judgeAll(ctx, chosen)
 	return report(out, m, o, results, refused) && err == nil, err
 }

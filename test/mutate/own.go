@@ -74,8 +74,10 @@ func (r *runner) look(ctx context.Context, v *variant, pkg string, names ...stri
 // shown is how many bytes of what tests print are shown.
 const shown = 4000
 
-func (t *tests) sayThatTheyFail() {
+// toMend shows what tests print that fail with nothing broken.
+func (t *tests) toMend() error {
 	t.say("the tests of %s fail with nothing broken:\n%s", t.pkg, t.said[max(0, len(t.said)-shown):])
+	return fmt.Errorf("mend the tests of %s first", t.pkg)
 }
 
 // split looks at each of the tests, if they are not quick.

@@ -60,7 +60,7 @@ func newRunner(ctx context.Context, m *module, o options, progress io.Writer) (*
 	r := &runner{module: m, options: o, temporary: temporary, progress: progress}
 	wall := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if text, err := exec.CommandContext(ctx, wall[0], append(wall[1:], "true")...).CombinedOutput(); err != nil {
-		fmt.Fprintf(progress, "no process namespace (%v: %s): what is broken may stop other processes of this user, and what it starts may go on\n", err, text)
+		r.say("no process namespace (%v: %s): what is broken may stop other processes of this user, and what it starts may go on", err, text)
 		return r, nil
 	}
 	r.wall = wall

@@ -36,8 +36,11 @@ type module struct {
 	lab     []string
 }
 
-// load asks the go command about the module in dir.
+// load asks the go command about the module in dir. It fails if the options do not fit it.
 func load(ctx context.Context, dir string, o options) (*module, error) {
+	if o.count < 0 {
+		return nil, fmt.Errorf("-n: %d is negative; for all places use 0", o.count)
+	}
 	m := &module{packages: map[string]*listed{}, lab: strings.Split(o.lab, ",")}
 	all, err := list(ctx, dir, "./...")
 	if err != nil {
@@ -46,6 +49,11 @@ func load(ctx context.Context, dir string, o options) (*module, error) {
 	for _, p := range all {
 		m.path, m.dir = p.Module.Path, p.Module.Dir
 		m.packages[p.ImportPath] = p
+	}
+	for _, folder := range m.lab {
+		if folder != "" && !slices.ContainsFunc(all, func(p *listed) bool { return p.tested() && m.folder(p.ImportPath) == folder }) {
+			return nil, fmt.Errorf("-lab: there are no tests in %q: name folders of the module as ./test/lab", folder)
+		}
 	}
 	chosen, err := list(ctx, dir, o.patterns...)
 	if err != nil {

@@ -161,15 +161,22 @@ func TestWithCache(t *testing.T) {
 	assert.NoDirExists(t, cache)
 }
 
-func TestOwnTestsFail(t *testing.T) {
+func TestWhatCannotBeDone(t *testing.T) {
 	dir := write(t, map[string]string{
 		"go.mod":              "module example.com/small\n\ngo 1.26\n",
 		"pkg/red/red.go":      "package red\n\nconst one = 1\n",
 		"pkg/red/red_test.go": test("red", "true"),
 	})
-	for only, want := range map[string]string{"(?s)higher.*one = 1": "mend the tests of example.com/small/pkg/red first", "a defer": "can be broken", "(": "-only"} {
-		_, err := run(t.Context(), dir, options{count: 1, seed: 1, only: only, patterns: []string{"./..."}}, io.Discard, io.Discard)
-		assert.ErrorContains(t, err, want, only)
+	for want, o := range map[string]options{
+		"mend the tests of example.com/small/pkg/red first": {only: "(?s)higher.*one = 1"},
+		"can be broken": {only: "a defer"},
+		"-only: ":       {only: "("},
+		"-n: -1 is":     {count: -1},
+		`-lab: there are no tests in "./test/lab"`: {lab: "./test/lab"},
+	} {
+		o.seed, o.patterns = 1, []string{"./..."}
+		_, err := run(t.Context(), dir, o, io.Discard, io.Discard)
+		assert.ErrorContains(t, err, want)
 	}
 }
 
